@@ -1,0 +1,1 @@
+"""Benchmark harness: any checkpoint, scored by the official scorers, from one command."""
