@@ -12,7 +12,7 @@ import datasets
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from verl_slca.prompts import check_prompts, prompt_lengths
-from verl_slca.rows import load_rows
+from verl_slca.rows import load_rows, row_from_record
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class SlcaDataset(RLHFDataset):
         """The rows whose prompt, tools included, fits ``data.max_prompt_length``."""
         if dataframe is None or not self.filter_overlong_prompts:
             return dataframe
-        rows = [row for path in self.data_files for row in load_rows(path)]
+        rows = [row_from_record(record, where=f"row {i}") for i, record in enumerate(dataframe)]
         lengths = prompt_lengths(rows, self.tokenizer)
         fitting = [i for i, length in enumerate(lengths) if length <= self.max_prompt_length]
         if len(fitting) < len(rows):

@@ -1,0 +1,113 @@
+"""A pipeline of commands that can be stopped at any moment and started again.
+
+Each stage is one subprocess with a log of its own. A finished stage leaves a receipt holding what it was
+asked to do; the next run skips it if it is asked the same, and refuses to mix if it is asked something else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from verl_slca.errors import ConfigError, SlcaError
+
+POLL_SECONDS = 1.0
+
+
+class StageFailed(SlcaError):
+    """A stage's command exited with an error; the message names its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One command of a pipeline.
+
+    Attributes:
+        name: also names its log and its receipt.
+        title: what it does, in words for the person watching.
+        command: the argv.
+        env: variables added to the environment.
+        progress: the current state in a few words, asked every second; "" when there is none yet.
+    """
+
+    name: str
+    title: str
+    command: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    progress: Callable[[], str] = lambda: ""
+
+
+def run_stages(stages: Sequence[Stage], directory: Path, console: Console) -> None:
+    """Every stage done, in order, the finished ones not repeated.
+
+    Args:
+        stages: the pipeline.
+        directory: receipts go to ``directory/stages``, logs to ``directory/logs``.
+        console: where progress lines go.
+
+    Raises:
+        ConfigError: a receipt says a stage was done with another command.
+        StageFailed: a command failed.
+    """
+    for folder in ("stages", "logs"):
+        (directory / folder).mkdir(parents=True, exist_ok=True)
+    for number, stage in enumerate(stages, 1):
+        heading = f"[{number}/{len(stages)}] {stage.title}"
+        receipt = directory / "stages" / f"{stage.name}.json"
+        asked = {"command": list(stage.command), "env": dict(stage.env)}
+        if receipt.exists():
+            done = json.loads(receipt.read_text())
+            if done["asked"] != asked:
+                raise ConfigError(
+                    f"{receipt}: {stage.name} was done with other settings "
+                    f"({shlex.join(done['asked']['command'])}); use another output directory or remove this one"
+                )
+            console.print(f"{heading}: done before ({done['seconds']:.0f} s)")
+            continue
+        started = time.monotonic()
+        _run(stage, directory / "logs" / f"{stage.name}.log", heading, console)
+        seconds = time.monotonic() - started
+        temporary = receipt.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"asked": asked, "seconds": seconds}))
+        temporary.replace(receipt)
+        console.print(f"{heading}: done in {seconds:.0f} s")
+
+
+def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
+    console.print(f"{heading} ... (log: {log})")
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(stage.command),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **stage.env},
+        )
+        try:
+            shown = ""
+            while process.poll() is None:
+                time.sleep(POLL_SECONDS)
+                if (state := stage.progress()) and state != shown:
+                    shown = state
+                    console.print(f"    {state}")
+        except BaseException:
+            process.terminate()
+            process.wait(timeout=30)
+            raise
+    if process.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise StageFailed(f"{stage.name} exited with {process.returncode}; the end of {log}:\n{tail}")
+
+
+def python_command(*argv: str | Path) -> list[str]:
+    """An argv that runs Python code with this very interpreter."""
+    return [sys.executable, *map(str, argv)]
