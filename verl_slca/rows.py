@@ -66,7 +66,8 @@ class Row:
         gold: what a rollout of this row is scored against.
         data_source: the row's own name for where it comes from.
         extra: the row's `extra_info`.
-        key: short content hash, the same for all rollouts of the row and in every process.
+        key: short hash of prompt and tools (not of the gold, which may itself depend on the simulated world that
+            the key selects), the same for all rollouts of the row and in every process.
     """
 
     prompt: list[dict[str, Any]]
@@ -205,8 +206,7 @@ def row_from_record(record: Mapping[str, Any], where: str) -> Row:
     spoken = [str(m["content"]) for m in prompt if m["role"] != "system"]
     question = gold.question or str(extra.get("question") or (spoken[-1] if spoken else ""))
     gold = Gold(question, allowed, gold.steps, gold.stepped, "\n".join(spoken[:-1]), gold.subset)
-    content = [prompt, tools, [[[c.name, c.arguments] for c in step] for step in gold.steps], question]
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps([prompt, tools], sort_keys=True, default=str).encode()).hexdigest()[:16]
     return Row(prompt, tools, gold, str(record["data_source"]), extra, digest)
 
 
@@ -280,8 +280,8 @@ def read_tools(value: Any, where: str) -> list[dict[str, Any]]:
         schema = decoded(schema) if schema is not None else {"type": "object", "properties": {}}
         if not isinstance(schema, dict):
             raise DataError(f"tools[{position}] {name!r}: parameters must be an object, got {_shown(schema)}", where)
-        tool = {"name": name, "description": str(function.get("description") or ""), "parameters": schema}
-        tools.append({"type": "function", "function": tool})
+        described = {"name": name, "description": str(function.get("description") or ""), "parameters": schema}
+        tools.append({"type": "function", "function": {**function, **described}})
     return tools
 
 
