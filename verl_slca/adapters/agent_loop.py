@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from omegaconf import DictConfig, OmegaConf
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, register
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.utils.profiler import simple_timer
 
 from verl_slca.adapters.segmented_output import SegmentedOutput
@@ -64,7 +64,7 @@ class SlcaAgentLoop(AgentLoopBase):
         policy = await TokenPolicy.start(self, row, sampling_params, seed)
         world = TimedWorld(self.simulator.episode(row.tools, row.key))
         trajectory = policy.with_spans(await run_episode(policy, world, self.limits))
-        return SegmentedOutput(
+        output = AgentLoopOutput(
             prompt_ids=policy.token_ids[: policy.prompt_length],
             response_ids=policy.token_ids[policy.prompt_length :],
             response_mask=policy.mask,
@@ -75,6 +75,7 @@ class SlcaAgentLoop(AgentLoopBase):
             ),
             extra_fields={**policy.server_fields, "trajectory": trajectory.to_dict()},
         )
+        return SegmentedOutput.of(output, self.config)
 
 
 class TokenPolicy:

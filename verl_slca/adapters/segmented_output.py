@@ -3,66 +3,89 @@
 verl scores a rollout, then asks its output for tensors (`AgentLoopOutput.as_dict`). Here, at that moment,
 the two rewards that the reward function returned in `reward_extra_info` are placed on the tokens they
 belong to, and a rollout that an infrastructure fault hit is taken out: nothing of it is learnable.
+Under verl's own estimators (`grpo`, ...) verl's scalar stays where verl put it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
+from pydantic import PrivateAttr
+from torch import Tensor
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import register
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
-from verl_slca.adapters.token_rewards import place
-from verl_slca.errors import ConfigError
+from verl_slca.adapters.token_rewards import MISSING, place
 
 TOOL_REWARD = "tool_reward"
-"""`reward_extra_info` key: reward of the tool segment, a finite float, or None when there is none."""
+"""`reward_extra_info` key: reward of the tool segment, a finite float; ignored where there is no tool run."""
 SUMMARY_REWARD = "summary_reward"
-"""`reward_extra_info` key: reward of the final answer, a finite float, or None when there is none."""
+"""`reward_extra_info` key: reward of the final answer, a finite float; None when the rollout never answered."""
 FAULT = "fault"
 """`reward_extra_info` key: kind of the infrastructure fault that hit the rollout, "" when none did."""
 
 
 class SegmentedOutput(AgentLoopOutput):
-    """An `AgentLoopOutput` whose `rm_scores` hold both segment rewards when the reward function gave them."""
+    """An `AgentLoopOutput` whose `rm_scores` hold both segment rewards when the estimator is one of ours."""
+
+    _per_segment: bool = PrivateAttr(default=False)
 
     @classmethod
-    def of(cls, output: AgentLoopOutput) -> SegmentedOutput:
-        """`output` as a `SegmentedOutput`; use it as the last line of an agent loop of your own."""
-        return cls.model_construct(_fields_set=set(output.model_fields_set), **output.__dict__)
+    def of(cls, output: AgentLoopOutput, config: DictConfig) -> SegmentedOutput:
+        """`output` with segment rewards; use it as the last line of an agent loop of your own.
+
+        Args:
+            output: what the agent loop returns.
+            config: verl's whole config (`self.config` in an agent loop).
+        """
+        segmented = cls.model_construct(_fields_set=set(output.model_fields_set), **output.__dict__)
+        segmented._per_segment = str(config.algorithm.adv_estimator).startswith("slca")
+        return segmented
 
     def as_dict(self) -> dict[str, Any]:
         """Tensors of the rollout; see `AgentLoopOutput.as_dict`.
 
-        `rm_scores` (T,) float32 hold the tool and the summary reward (`token_rewards.place`) when
-        `reward_extra_info` has `tool_reward` or `summary_reward`; otherwise verl's scalar stays as it is.
-        After a fault `response_mask` and `rm_scores` are all 0, so the rollout is in no group's statistics.
-
-        Raises:
-            ConfigError: a segment reward is not a finite number.
+        With an `slca` estimator and `tool_reward` or `summary_reward` in `reward_extra_info`, `rm_scores`
+        (T,) float32 hold the two rewards (`token_rewards.place`); one that is absent or not finite is
+        written as NaN, which the estimator refuses by name. After a fault, or where a single unanswered
+        token leaves nothing to learn from, `response_mask` and `rm_scores` are all 0, so that the rollout is
+        in no group's statistics.
         """
         tensors = super().as_dict()
         info = self.extra_fields.get("reward_extra_info") or {}
         mask = tensors["response_mask"]
         if info.get(FAULT):
-            tensors["response_mask"] = torch.zeros_like(mask)
-            tensors["rm_scores"] = torch.zeros_like(mask, dtype=torch.float32)
-        elif TOOL_REWARD in info or SUMMARY_REWARD in info:
-            tool, summary = (_finite(info.get(key), key) for key in (TOOL_REWARD, SUMMARY_REWARD))
-            tensors["rm_scores"] = place(mask, tool, summary)
+            tensors["response_mask"], tensors["rm_scores"] = torch.zeros_like(mask), torch.zeros(len(mask))
+        elif self._per_segment and (TOOL_REWARD in info or SUMMARY_REWARD in info):
+            trajectory = self.extra_fields.get("trajectory")
+            answered = info.get(SUMMARY_REWARD, 0.0) is not None if trajectory is None else trajectory["stop"] == "answer"
+            tensors["response_mask"], tensors["rm_scores"] = on_tokens(mask, info, answered)
         return tensors
 
 
-def _finite(value: Any, key: str) -> float | None:
-    if value is None:
-        return None
-    number = float(value)
-    if not math.isfinite(number):
-        raise ConfigError(f"reward_extra_info[{key!r}] is {number}: the reward function must return a finite number")
-    return number
+def on_tokens(mask: Tensor, info: Mapping[str, Any], answered: bool) -> tuple[Tensor, Tensor]:
+    """Response mask and token rewards of one rollout, (T,) int64 and (T,) float32.
+
+    Args:
+        mask: response mask, (T,), int64.
+        info: `reward_extra_info` of the rollout.
+        answered: whether the last run of learnable tokens is a final answer.
+    """
+    runs = int((torch.diff(mask, prepend=mask.new_zeros(1)) == 1).sum())
+    if runs == 0 or (mask.sum() == 1 and not answered):
+        return torch.zeros_like(mask), torch.zeros(len(mask))
+    summary = _number(info.get(SUMMARY_REWARD)) if answered else None
+    tool = _number(info.get(TOOL_REWARD)) if runs > 1 or not answered else None
+    return mask, place(mask, tool, summary)
+
+
+def _number(value: Any) -> float:
+    return MISSING if value is None or not math.isfinite(value) else float(value)
 
 
 @register("tool_agent")
@@ -71,4 +94,4 @@ class SegmentedToolAgentLoop(ToolAgentLoop):
 
     async def run(self, sampling_params: dict[str, Any], *args: Any, **kwargs: Any) -> SegmentedOutput:
         """The rollout of `ToolAgentLoop.run`, as a `SegmentedOutput`."""
-        return SegmentedOutput.of(await super().run(sampling_params, *args, **kwargs))
+        return SegmentedOutput.of(await super().run(sampling_params, *args, **kwargs), self.config)
