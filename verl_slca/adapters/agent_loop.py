@@ -42,7 +42,7 @@ class SlcaAgentLoop(AgentLoopBase):
         super().__init__(*args, **kwargs)
         multi_turn = self.rollout_config.multi_turn
         self.limits = Limits(
-            max_turns=multi_turn.max_assistant_turns or Limits.max_turns,
+            max_turns=multi_turn.max_assistant_turns or Limits().max_turns,
             max_parallel_calls=multi_turn.max_parallel_calls,
             max_tool_response_chars=multi_turn.max_tool_response_length,
             truncate_side=multi_turn.tool_response_truncate_side,
