@@ -1,0 +1,101 @@
+"""What a benchmark is to the harness.
+
+A task names its samples, plays one at a time against a model, and says how its scores are averaged. It
+knows nothing of files, resuming, concurrency or tables. A task that needs an environment of its own (BFCL,
+tau2-bench) starts it when its session is entered and stops it when the session is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import openai
+
+from harness.policy import Sampling
+from harness.records import Status, Usage
+from verl_slca.episode import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One thing to score: an id that is unique in its task, and the subset it is reported under."""
+
+    id: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a sample ended; the fields are those of `records.Record`."""
+
+    status: Status
+    reason: str = ""
+    fault: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    trajectory: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model under evaluation: a client of its server, its name there, and how it is asked."""
+
+    client: openai.AsyncOpenAI
+    name: str
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One column of a report.
+
+    Attributes:
+        kind: ``"share"`` of samples (values 0 or 1), ``"mean"`` of a real value, or ``"count"`` of something
+            per sample.
+        meaning: one line for a reader.
+    """
+
+    kind: Literal["share", "mean", "count"]
+    meaning: str
+
+
+class Task(Protocol):
+    """A benchmark, its data loaded and checked.
+
+    Attributes:
+        name: as given to ``--tasks``.
+        metrics: every score of a sample, in the order of the report.
+    """
+
+    name: str
+    metrics: Mapping[str, Metric]
+
+    def identity(self) -> dict[str, Any]:
+        """Whatever changes the scores: versions, data hashes, scoring settings. A resumed run must agree."""
+
+    def samples(self) -> Sequence[Sample]:
+        """The whole set, always in the same order."""
+
+    def session(self, model: Model) -> AbstractAsyncContextManager[Callable[[Sample], Awaitable[Outcome]]]:
+        """Enter to get the function that plays one sample; it may raise `InfrastructureFault`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What the command line says that a task may need.
+
+    Attributes:
+        data: file of rows, for tasks whose data is the user's.
+        limits: where an episode ends.
+        seed: base of every seed.
+        settings: sections of ``--config`` by name; a task takes those it knows.
+    """
+
+    data: Path | None
+    limits: Limits
+    seed: int
+    settings: Mapping[str, Any]

@@ -1,0 +1,115 @@
+"""`slca-eval`: score a checkpoint or an endpoint, and read what came out.
+
+Exit codes: 0 done; 1 some samples failed for reasons not the model's, or its server cannot be reached;
+2 the command cannot be carried out as given.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+
+from harness.benchmarks import TASKS
+from harness.policy import Sampling
+from harness.report import print_runs
+from harness.run import DEFAULT_CONCURRENCY, DEFAULT_RETRIES, DEFAULT_TIMEOUT, RunOptions
+from harness.run import run as run_tasks
+from verl_slca.episode import Limits
+from verl_slca.errors import ConfigError, InfrastructureFault, SlcaError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+_SAMPLING = Sampling()
+
+
+@app.command()
+def run(
+    model: Annotated[str, typer.Option(help="Hugging Face folder, or URL of an OpenAI-compatible server (…/v1).")],
+    tasks: Annotated[str, typer.Option(help=f"Comma-separated: {', '.join(TASKS)}.")],
+    output_dir: Annotated[Path, typer.Option(help="Run folder; give the same one to go on.")],
+    data: Annotated[Path | None, typer.Option(help="Rows for toucan: .parquet or .jsonl.")] = None,
+    model_name: Annotated[str | None, typer.Option(help="The model's name at the server.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many samples per task, drawn with the seed.")] = None,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = _SAMPLING.temperature,
+    max_tokens: Annotated[int, typer.Option(help="Response tokens per sample, all turns.")] = _SAMPLING.max_tokens,
+    max_turns: Annotated[int, typer.Option(help="Model turns per sample.")] = Limits().max_turns,
+    seed: Annotated[int, typer.Option(help="Base of every seed.")] = _SAMPLING.seed,
+    concurrency: Annotated[int, typer.Option(help="Samples in flight.")] = DEFAULT_CONCURRENCY,
+    timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = DEFAULT_TIMEOUT,
+    retries: Annotated[int, typer.Option(help="Times a failed request is sent again.")] = DEFAULT_RETRIES,
+    config: Annotated[Path | None, typer.Option(help="YAML with sections of settings, e.g. hierr, sgls.")] = None,
+) -> None:
+    """Play every sample of the tasks against the model and score it. Run again, it goes on where it stopped."""
+    try:
+        options = RunOptions(
+            model=model,
+            tasks=tasks,
+            output_dir=output_dir,
+            model_name=model_name,
+            data=data,
+            limit=limit,
+            sampling=Sampling(temperature, max_tokens, seed),
+            limits=Limits(max_turns=max_turns),
+            concurrency=concurrency,
+            timeout=timeout,
+            retries=retries,
+            settings=_settings(config),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if not run_tasks(options, Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are shown side by side.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown instead of a drawn table.")] = False,
+) -> None:
+    """Show the results of finished runs."""
+    print_runs(runs, Console(), markdown)
+
+
+@app.command()
+def ls(what: Annotated[str, typer.Argument(help="What to list: tasks.")] = "tasks") -> None:
+    """List the tasks and what each of their numbers means."""
+    if what != "tasks":
+        raise ConfigError(f"ls: {what!r} cannot be listed. Allowed: tasks")
+    console = Console()
+    for name, entry in TASKS.items():
+        console.print(f"[bold]{name}[/bold]  {entry.summary}")
+        for metric, column in entry.metrics.items():
+            console.print(f"  {metric:<20} {column.meaning}", highlight=False)
+
+
+def _settings(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config: {path} cannot be read: {error}") from error
+    if settings is not None and not isinstance(settings, dict):
+        raise ConfigError(f"--config: {path} must hold a mapping of sections, got {type(settings).__name__}")
+    return settings or {}
+
+
+def main() -> None:
+    """Entry point: an error of the user's or of a server is one message, not a traceback."""
+    stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        app()
+    except InfrastructureFault as fault:
+        stderr.print(f"[red]error:[/red] {escape(str(fault))}")
+        sys.exit(1)
+    except SlcaError as error:
+        stderr.print(f"[red]error:[/red] {escape(str(error))}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        stderr.print("Stopped. Run the same command again to go on.")
+        sys.exit(130)

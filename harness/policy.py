@@ -1,0 +1,227 @@
+"""The model behind an OpenAI-compatible server, as the `Policy` of an episode: messages in, text out.
+
+What the model wrote is kept as one text with hermes ``<tool_call>`` blocks, as in training, also where the
+server took the calls apart; the conversation sent back to the server keeps the server's own form, so that
+the checkpoint's chat template renders its own history.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+
+from harness.records import Usage
+from verl_slca.episode import Action
+from verl_slca.errors import PolicyServerFault
+from verl_slca.parsing import call_from, render_call
+from verl_slca.trajectory import ToolCall, ToolResult
+
+_OVERFLOW = re.compile(r"context.{0,9}(length|size|window)|max(imum)?.model.len|prompt.{0,20}too long", re.IGNORECASE)
+_FINISHED = ("stop", "tool_calls", "function_call")
+
+
+class ContextOverflowError(Exception):
+    """The conversation alone is longer than the model's context: the sample's end, not the server's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the model is asked.
+
+    Attributes:
+        temperature: 0 is greedy.
+        max_tokens: response tokens per episode, in all turns, tool responses included, as in training.
+        seed: base of every request's seed.
+    """
+
+    temperature: float = 0.0
+    max_tokens: int = 8192
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature <= 2.0:
+            raise ValueError(f"temperature must be in [0, 2], got {self.temperature}")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
+
+
+def connect(base_url: str, timeout: float, retries: int) -> openai.AsyncOpenAI:
+    """A client of that server; its key comes from OPENAI_API_KEY and from nowhere else.
+
+    Args:
+        base_url: ends in the version, e.g. ``http://localhost:8000/v1``.
+        timeout: seconds one request may take.
+        retries: how often a request is sent again after a timeout, a lost connection, 429 or 5xx.
+    """
+    loopback = urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1")
+    return openai.AsyncOpenAI(
+        base_url=base_url,
+        api_key=os.environ.get("OPENAI_API_KEY") or "none",
+        timeout=timeout,
+        max_retries=retries,
+        http_client=openai.DefaultAsyncHttpxClient(trust_env=not loopback),
+    )
+
+
+def server_fault(error: openai.OpenAIError) -> PolicyServerFault:
+    """The fault that `error` of the client is counted under."""
+    if isinstance(error, openai.APITimeoutError):
+        return PolicyServerFault("policy_server_timeout", "no answer in time; see --timeout")
+    if isinstance(error, openai.APIConnectionError):
+        return PolicyServerFault("policy_server_unreachable", f"{error} {error.__cause__ or ''}".strip())
+    if isinstance(error, openai.RateLimitError):
+        return PolicyServerFault("policy_server_rate_limit", str(error))
+    if isinstance(error, openai.InternalServerError):
+        return PolicyServerFault("policy_server_error", str(error))
+    if isinstance(error, openai.APIStatusError):
+        return PolicyServerFault("policy_server_refused", str(error))
+    return PolicyServerFault("policy_server_malformed", repr(error))
+
+
+class ChatPolicy:
+    """One conversation over ``/chat/completions``.
+
+    Args:
+        client: from `connect`.
+        model: name the server knows the model by.
+        messages: the conversation so far, role and content each.
+        tools: JSON tool definitions for the chat template; None where the messages already hold them.
+        sampling: how to ask; its seed is this conversation's own.
+
+    Attributes:
+        usage: requests and tokens so far.
+        fault: detail of the server fault that ended the conversation, "" while there is none.
+    """
+
+    def __init__(
+        self,
+        client: openai.AsyncOpenAI,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        sampling: Sampling,
+    ) -> None:
+        self._client = client
+        self._fixed = {
+            "model": model,
+            "temperature": sampling.temperature,
+            "seed": sampling.seed,
+            **({"tools": list(tools)} if tools else {}),
+        }
+        self._messages: list[dict[str, Any]] = [dict(message) for message in messages]
+        self._budget = sampling.max_tokens
+        self._used = 0
+        self._prompt_tokens: int | None = None
+        self._call_ids: list[str] = []
+        self._next: Action | None = None
+        self.usage = Usage()
+        self.fault = ""
+
+    async def act(self) -> Action:
+        """The next turn.
+
+        Raises:
+            PolicyServerFault: the server, not the model, failed.
+            ContextOverflowError: the first prompt does not fit the model's context.
+        """
+        action, self._next = self._next, None
+        return action if action is not None else await self._ask()
+
+    async def observe(self, results: Sequence[ToolResult]) -> bool:
+        """Append the tool responses and ask for the next turn; False when the context or the budget is used up.
+
+        The turn is asked for here, not in `act`, since only the server can tell that it does not fit; the
+        rollout then ends on its tool turn, as one does in training.
+        """
+        ids = self._call_ids or [f"call_{len(self._messages)}_{i}" for i in range(len(results))]
+        for i, call_id in enumerate(ids):
+            # A server that wants an answer to every call gets the last one, "too many calls", for those beyond it.
+            result = results[min(i, len(results) - 1)]
+            named = {"name": result.name} if result.name else {}
+            self._messages.append({"role": "tool", "tool_call_id": call_id, **named, "content": result.content})
+        if self._used >= self._budget:
+            return False
+        try:
+            self._next = await self._ask()
+        except ContextOverflowError:
+            return False
+        return True
+
+    async def _ask(self) -> Action:
+        try:
+            try:
+                reply = await self._complete(self._budget - self._used)
+            except ContextOverflowError:
+                # Servers refuse a prompt + max_tokens beyond the context; without max_tokens they use what is left.
+                reply = await self._complete(None)
+        except PolicyServerFault as fault:
+            self.fault = fault.detail
+            raise
+        choice = reply.choices[0]
+        text, assistant = _text_and_message(choice.message)
+        self._messages.append(assistant)
+        self._call_ids = [call["id"] for call in assistant.get("tool_calls", ())]
+        self._count(reply.usage)
+        return Action(text, finished=choice.finish_reason != "length" and self._used <= self._budget)
+
+    async def _complete(self, max_tokens: int | None) -> Any:
+        limit = {} if max_tokens is None else {"max_tokens": max_tokens}
+        try:
+            reply = await self._client.chat.completions.create(messages=self._messages, **self._fixed, **limit)  # type: ignore[call-overload]
+        except openai.BadRequestError as error:
+            if _OVERFLOW.search(str(error)):
+                raise ContextOverflowError(str(error)) from error
+            raise server_fault(error) from error
+        except openai.OpenAIError as error:
+            raise server_fault(error) from error
+        except ValueError as error:
+            raise PolicyServerFault("policy_server_malformed", f"the reply is not JSON: {error}") from error
+        finally:
+            self.usage = Usage(self.usage.requests + 1, self.usage.prompt_tokens, self.usage.completion_tokens)
+        choices = getattr(reply, "choices", None)
+        if not choices or choices[0].message is None or choices[0].finish_reason not in (*_FINISHED, "length"):
+            raise PolicyServerFault("policy_server_malformed", f"no finished choice in the reply: {str(reply)[:500]}")
+        return reply
+
+    def _count(self, usage: Any) -> None:
+        if usage is None:
+            return
+        self.usage = Usage(
+            self.usage.requests,
+            self.usage.prompt_tokens + usage.prompt_tokens,
+            self.usage.completion_tokens + usage.completion_tokens,
+        )
+        if self._prompt_tokens is None:
+            self._prompt_tokens = usage.prompt_tokens
+        # Whatever lies behind the first prompt, tool responses included, is response: the trainer's count.
+        self._used = usage.prompt_tokens + usage.completion_tokens - self._prompt_tokens
+
+
+def _text_and_message(message: Any) -> tuple[str, dict[str, Any]]:
+    content = message.content or ""
+    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    history: dict[str, Any] = {"role": "assistant", "content": content}
+    text = f"<think>\n{reasoning}\n</think>\n\n{content}" if reasoning else content
+    calls = message.tool_calls or ()
+    if calls:
+        history["tool_calls"] = [call.model_dump(exclude_none=True) for call in calls]
+        blocks = (_block(call.function.name, call.function.arguments) for call in calls)
+        text = "\n".join(part for part in (text, *blocks) if part)
+    if reasoning:
+        history["reasoning_content"] = reasoning
+    return text, history
+
+
+def _block(name: str, arguments: str) -> str:
+    """The hermes block of a call that the server took apart; arguments that are no JSON object stay malformed."""
+    call = call_from({"name": name, "arguments": arguments or {}})
+    if isinstance(call, ToolCall):
+        return render_call(call)
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"

@@ -1,0 +1,130 @@
+"""Results to tables: value ± standard error and n, on a terminal or in Markdown, one run or several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.records import read_json
+from verl_slca.errors import ConfigError
+
+Column = tuple[str, Mapping[str, Any]]
+"""A heading and the group of results below it: a whole task, or one of its kinds."""
+
+_MANY_KINDS = 6
+
+
+def print_results(results: Mapping[str, Any], console: Console) -> None:
+    """One table per task of a run, its kinds side by side, and what keeps the numbers from being final."""
+    for task, result in results["tasks"].items():
+        console.print(_rich(f"{task}: {results['model']['name']}", _columns(result)))
+        for line in caveats(result):
+            console.print(f"[yellow]{line}[/yellow]", soft_wrap=True)
+
+
+def print_runs(folders: Sequence[Path], console: Console, markdown: bool) -> None:
+    """The results in those run folders: of one run with its kinds, of several side by side.
+
+    Raises:
+        ConfigError: several runs that have no task in common.
+        DataError: a folder without results.
+    """
+    runs = {_title(folder, folders): read_json(folder / "results.json") for folder in folders}
+    first = next(iter(runs.values()))
+    if len(runs) == 1 and not markdown:
+        print_results(first, console)
+        return
+    common = [task for task in first["tasks"] if all(task in run["tasks"] for run in runs.values())]
+    if not common:
+        raise ConfigError("these runs have no task in common; report them one at a time")
+    for task in common:
+        results = {title: run["tasks"][task] for title, run in runs.items()}
+        columns = _columns(first["tasks"][task]) if len(runs) == 1 else list(results.items())
+        if markdown:
+            print(as_markdown(task, columns))
+        else:
+            console.print(_rich(task, columns))
+        for title, result in results.items():
+            for line in caveats(result):
+                print(f"\n{title}: {line}")
+
+
+def as_markdown(title: str, columns: Sequence[Column]) -> str:
+    """The table as Markdown, the title in its corner."""
+    heads, *rows = _cells(title, columns)
+    lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+
+
+def caveats(result: Mapping[str, Any]) -> list[str]:
+    """What a reader has to know before quoting the numbers of a task; empty when there is nothing."""
+    samples, lines = result["samples"], []
+    if result["partial"]:
+        lines.append(f"Partial: {result['partial']['played']} of {result['partial']['of']} samples (--limit).")
+    if not result["complete"]:
+        scored = samples["ok"] + samples["truncated"] + samples["model_error"]
+        faults = "".join(f", {kind} x {n}" for kind, n in sorted(result["faults"].items()))
+        lines.append(
+            f"Not complete: {scored} of {samples['expected']} samples scored, "
+            f"{samples['infrastructure_error']} failed for reasons not the model's{faults}, "
+            f"{samples['not_run']} not run. Run the same command again to go on."
+        )
+    return lines
+
+
+def value_text(metric: Mapping[str, Any]) -> str:
+    """A metric with its standard error; shares in percent.
+
+    Example:
+        >>> value_text({"kind": "share", "value": 0.766, "stderr": 0.0134})
+        '76.60 % ± 1.34'
+        >>> value_text({"kind": "mean", "value": 0.5, "stderr": 0.01})
+        '0.500 ± 0.010'
+    """
+    if metric["kind"] == "share":
+        return f"{100 * metric['value']:.2f} % ± {100 * metric['stderr']:.2f}"
+    digits = 3 if metric["kind"] == "mean" else 2
+    return f"{metric['value']:.{digits}f} ± {metric['stderr']:.{digits}f}"
+
+
+def _columns(result: Mapping[str, Any]) -> list[Column]:
+    kinds = result["kinds"]
+    shown = sorted(kinds.items(), key=lambda item: (-item[1]["samples"]["expected"], item[0]))[:_MANY_KINDS]
+    return [("all", result), *(shown if len(kinds) > 1 else [])]
+
+
+def _cells(title: str, columns: Sequence[Column]) -> list[list[str]]:
+    names = list(dict.fromkeys(name for _, group in columns for name in group["metrics"]))
+    rows = [[title, *(head for head, _ in columns)]]
+    for name in names:
+        rows.append([name, *(value_text(m) if (m := g["metrics"].get(name)) else "-" for _, g in columns)])
+    rows.append(["n", *(_count(group["samples"]) for _, group in columns)])
+    for status in ("truncated", "model_error"):
+        if any(group["samples"][status] for _, group in columns):
+            rows.append([status, *(str(group["samples"][status]) for _, group in columns)])
+    return rows
+
+
+def _count(samples: Mapping[str, int]) -> str:
+    scored = samples["ok"] + samples["truncated"] + samples["model_error"]
+    return str(scored) if scored == samples["expected"] else f"{scored} of {samples['expected']}"
+
+
+def _rich(title: str, columns: Sequence[Column]) -> Table:
+    heads, *rows = _cells("", columns)
+    table = Table(title=title, title_justify="left")
+    table.add_column(heads[0], no_wrap=True)
+    for head in heads[1:]:
+        table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _title(folder: Path, folders: Sequence[Path]) -> str:
+    same = sum(other.resolve().name == folder.resolve().name for other in folders)
+    return folder.resolve().name if same == 1 else str(folder)

@@ -1,0 +1,291 @@
+"""A run: every sample of every task played against one model, into a folder that can be picked up again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import platform
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness.benchmarks import load_tasks
+from harness.benchmarks.task import Model, Outcome, Sample, Task, TaskOptions
+from harness.policy import Sampling, connect
+from harness.progress import TaskProgress
+from harness.records import SCORED, FolderLock, Journal, Record, read_json, write_json
+from harness.report import print_results
+from harness.results import summarise
+from harness.serving import Target, find, served
+from verl_slca.episode import Limits
+from verl_slca.errors import ConfigError, DataError, InfrastructureFault
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_CONCURRENCY = 16
+DEFAULT_TIMEOUT = 600.0
+DEFAULT_RETRIES = 4
+
+_ENOUGH_FAULTS = 20
+"""So many faults in a row (at least) mean that the server is gone, and that going on is pointless."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the user asked for.
+
+    Attributes:
+        model: URL or Hugging Face folder.
+        tasks: comma-separated task names.
+        output_dir: the run folder.
+        model_name: the model's name at the server, None to find out.
+        data: file of rows, for tasks that take one.
+        limit: play only so many samples of each task, drawn with the seed; None plays all.
+        sampling: how the model is asked.
+        limits: where an episode ends.
+        concurrency: samples in flight; does not change the scores.
+        timeout: seconds one request may take.
+        retries: how often a failed request is sent again.
+        settings: sections of the configuration file, by name.
+    """
+
+    model: str
+    tasks: str
+    output_dir: Path
+    model_name: str | None = None
+    data: Path | None = None
+    limit: int | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    limits: Limits = field(default_factory=Limits)
+    concurrency: int = DEFAULT_CONCURRENCY
+    timeout: float = DEFAULT_TIMEOUT
+    retries: int = DEFAULT_RETRIES
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"--limit must be at least 1, got {self.limit}")
+        if self.concurrency < 1:
+            raise ConfigError(f"--concurrency must be at least 1, got {self.concurrency}")
+        if not self.timeout > 0:
+            raise ConfigError(f"--timeout must be above 0 seconds, got {self.timeout}")
+        if self.retries < 0:
+            raise ConfigError(f"--retries must be at least 0, got {self.retries}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    task: Task
+    chosen: Sequence[Sample]
+    total: int
+
+
+def run(options: RunOptions, console: Console) -> bool:
+    """True when every sample has its scores; False when some failed for reasons not the model's.
+
+    Nothing is started and nothing is written before data, model and settings have been checked. What an
+    earlier run in the same folder has finished is not repeated.
+
+    Raises:
+        ConfigError, DataError: what was asked cannot be done, or differs from what the folder was made with.
+        PolicyServerFault: the model's server cannot be reached or started.
+    """
+    options_for_tasks = TaskOptions(options.data, options.limits, options.sampling.seed, options.settings)
+    plans = [_plan(task, options) for task in load_tasks(options.tasks, options_for_tasks)]
+    target = find(options.model, options.model_name, options.timeout)
+    folder = options.output_dir
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--output-dir: {folder} is a file")
+    if folder.is_dir() and not (folder / "config.json").exists() and {p.name for p in folder.iterdir()} - {".lock"}:
+        raise ConfigError(f"--output-dir: {folder} is not empty and is no run folder; take another one")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    try:
+        _agree(folder / "config.json", _config(options, plans, target))
+        with _logging_to(folder / "run.log"), Journal(folder / "samples.jsonl") as journal:
+            _play_all(plans, journal, target, options, console)
+            results = _results(plans, journal, target)
+            journal.sort()
+            write_json(folder / "results.json", results)
+    finally:
+        lock.release()
+    print_results(results, console)
+    console.print(f"Run folder: {folder}", highlight=False, soft_wrap=True)
+    return bool(results["complete"])
+
+
+def _plan(task: Task, options: RunOptions) -> _Plan:
+    samples = task.samples()
+    if not samples:
+        raise DataError("no samples to play", f"task {task.name}")
+    chosen = samples
+    if options.limit is not None and options.limit < len(samples):
+        picked = random.Random(options.sampling.seed).sample(range(len(samples)), options.limit)
+        chosen = [samples[i] for i in sorted(picked)]
+    return _Plan(task, chosen, len(samples))
+
+
+def _config(options: RunOptions, plans: Sequence[_Plan], target: Target) -> dict[str, Any]:
+    return {
+        "asked": {
+            "model": {"location": target.location, "name": target.name, "fingerprint": target.fingerprint},
+            "tasks": {plan.task.name: plan.task.identity() for plan in plans},
+            "limit": options.limit,
+            "sampling": asdict(options.sampling),
+            "limits": asdict(options.limits),
+            "settings": dict(options.settings),
+            "verl_slca": importlib.metadata.version("verl-slca"),
+        },
+        "made_with": {
+            "served_by": target.kind,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("openai", "transformers", "torch")},
+        },
+    }
+
+
+def _agree(path: Path, config: Mapping[str, Any]) -> None:
+    """Write the config of a new run; of a run that goes on, check that it is the same."""
+    if not path.exists():
+        write_json(path, config)
+        return
+    before, now = dict(_flat(read_json(path).get("asked", {}))), dict(_flat(config["asked"]))
+    differing = [
+        f"  {key}: {before.get(key, 'not set')!r} then, {now.get(key, 'not set')!r} now"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        raise ConfigError(
+            f"{path.parent} was made with other settings, and mixing them would give numbers of neither:\n"
+            + "\n".join(differing)
+            + "\nGive the old ones to go on with that run, or another --output-dir for a new one."
+        )
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, list(value) if isinstance(value, tuple) else value
+
+
+def _play_all(plans: Sequence[_Plan], journal: Journal, target: Target, options: RunOptions, console: Console) -> None:
+    known = {(plan.task.name, sample.id) for plan in plans for sample in plan.chosen}
+    if strange := sorted(journal.keys - known):
+        raise DataError(f"sample {strange[0][1]!r} of {strange[0][0]} does not belong to this run", str(journal.path))
+    pending = {
+        plan.task.name: [s for s in plan.chosen if journal.status((plan.task.name, s.id)) not in SCORED]
+        for plan in plans
+    }
+    left = sum(map(len, pending.values()))
+    if left < len(known):
+        console.print(f"Going on: {len(known) - left} of {len(known)} samples are done.", highlight=False)
+    if not left:
+        return
+    console.print(f"Model: {target.name} at {target.location} ({target.kind})", highlight=False, soft_wrap=True)
+    server_log = options.output_dir / "server.log"
+    with served(target, server_log, options.concurrency, options.sampling.seed) as url:
+        for plan in plans:
+            if pending[plan.task.name]:
+                asyncio.run(_play_task(plan, pending[plan.task.name], journal, url, target.name, options, console))
+
+
+async def _play_task(
+    plan: _Plan,
+    pending: Sequence[Sample],
+    journal: Journal,
+    url: str,
+    name: str,
+    options: RunOptions,
+    console: Console,
+) -> None:
+    queue = iter(pending)
+    enough = max(_ENOUGH_FAULTS, 2 * options.concurrency)
+    in_a_row = 0
+
+    async def work(play: Callable[[Sample], Awaitable[Outcome]], progress: TaskProgress) -> None:
+        nonlocal in_a_row
+        for sample in queue:
+            record = await _record(plan.task.name, sample, play)
+            journal.append(record)
+            progress.finished(record.status)
+            in_a_row = in_a_row + 1 if record.status == "infrastructure_error" else 0
+            if in_a_row >= enough:
+                return
+
+    async with connect(url, options.timeout, options.retries) as client:
+        model = Model(client, name, options.sampling)
+        with TaskProgress(console, plan.task.name, len(plan.chosen) - len(pending), len(plan.chosen)) as progress:
+            async with plan.task.session(model) as play, asyncio.TaskGroup() as workers:
+                for _ in range(min(options.concurrency, len(pending))):
+                    workers.create_task(work(play, progress))
+    if in_a_row >= enough:
+        console.print(f"[red]Stopped after {in_a_row} samples in a row failed for reasons not the model's.[/red]")
+
+
+async def _record(task: str, sample: Sample, play: Callable[[Sample], Awaitable[Outcome]]) -> Record:
+    """The sample's record, whatever happens: one bad sample costs one sample, not the run."""
+    started = time.perf_counter()
+    try:
+        outcome = await play(sample)
+    except InfrastructureFault as fault:
+        outcome = Outcome("infrastructure_error", str(fault), fault.kind)
+    except Exception as error:
+        logger.exception("sample %s of %s", sample.id, task)
+        outcome = Outcome("infrastructure_error", f"{type(error).__name__}: {error}", "harness_error")
+    if outcome.status != "ok":
+        logger.warning("sample %s of %s: %s: %s", sample.id, task, outcome.status, outcome.reason)
+    return Record(
+        id=sample.id,
+        task=task,
+        kind=sample.kind,
+        status=outcome.status,
+        reason=outcome.reason,
+        fault=outcome.fault,
+        scores=outcome.scores,
+        trajectory=outcome.trajectory,
+        usage=outcome.usage,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+
+
+def _results(plans: Sequence[_Plan], journal: Journal, target: Target) -> dict[str, Any]:
+    tasks = {}
+    for plan in plans:
+        records = (record for record in journal.records() if record.task == plan.task.name)
+        tasks[plan.task.name] = {
+            **summarise(plan.chosen, plan.task.metrics, records),
+            "partial": {"played": len(plan.chosen), "of": plan.total} if len(plan.chosen) < plan.total else None,
+            "made_with": plan.task.identity(),
+        }
+    return {
+        "model": {"location": target.location, "name": target.name, "fingerprint": target.fingerprint},
+        "complete": all(task["complete"] for task in tasks.values()),
+        "tasks": tasks,
+    }
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """While entered, what the harness and the core log goes to `path` as well."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in ("harness", "verl_slca")]
+    for each in loggers:
+        each.addHandler(handler)
+        each.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for each in loggers:
+            each.removeHandler(handler)
+        handler.close()
