@@ -1,0 +1,3 @@
+class RulesJudge:
+    async def rate(self, question, responses, reply):
+        return 0.5
