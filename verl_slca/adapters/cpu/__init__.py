@@ -1,0 +1,25 @@
+"""What stock verl needs to train without a GPU; active only with ``VERL_PLATFORM=cpu``.
+
+platform.py    verl's platform "cpu" (official registry)
+engine.py      its FSDP2 training engine for that device (official registry)
+rollout.py     the rollout backend `transformers`: replica and weight sync (official registry)
+server.py      the Ray actor that generates, around `verl_slca.cpu_engine`
+sampler.py     a replay buffer that polls faster and hands rows on in a fixed order (official setting)
+workarounds.py the few places where verl 0.9.1 has no extension point
+"""
+
+from __future__ import annotations
+
+
+def register() -> None:
+    """Everything above registered with the verl of this process."""
+    # The platform first: verl asks for it as soon as one of the modules the others need is imported.
+    from verl_slca.adapters.cpu import platform, workarounds
+
+    platform.register()
+    workarounds.register()
+
+    from verl_slca.adapters.cpu import engine, rollout
+
+    engine.register()
+    rollout.register()
