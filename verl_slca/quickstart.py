@@ -1,0 +1,126 @@
+"""`slca quickstart`: world, SFT, RL and evaluation of the quickstart recipe, end to end on a CPU.
+
+The work is done by verl's own trainers and by `slca-eval`, each in a process of its own; here they are put in
+order (`stages.run_stages`) and their results are shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from verl_slca.errors import ConfigError
+from verl_slca.stages import Stage, python_command, run_stages
+from verl_slca.training_curve import draw_curve, read_steps
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+SHOWN = ("success@0.9", "name_f1", "arg_match", "process", "summary", "tool_turns")
+CPU = {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def run_quickstart(directory: Path, seed: int, console: Console | None = None) -> None:
+    """The recipe run to its end in `directory`, its table and its paths printed.
+
+    Args:
+        directory: created if missing; a second run goes on where the first stopped.
+        seed: of the world, the model, SFT and RL.
+        console: where to print.
+
+    Raises:
+        ConfigError: the recipe's files are not there (the package runs outside a checkout).
+        StageFailed: a stage failed; the message names its log.
+    """
+    console = console or Console(soft_wrap=True)
+    recipe = RECIPES / "quickstart"
+    if not recipe.is_dir():
+        raise ConfigError(f"{recipe} does not exist; `slca quickstart` runs from a checkout of the repository")
+    directory = directory.resolve()
+    run_stages(quickstart_stages(recipe, directory, seed), directory, console)
+    picture = draw_curve(directory / "rl" / "metrics", directory / "training_curve.png")
+    console.print(results_table([("SFT", directory / "eval_sft"), ("SFT + SLCA", directory / "eval_rl")]))
+    console.print(f"checkpoint   {directory / 'rl' / 'model'}")
+    console.print(f"rollouts     {directory / 'rl' / 'rollouts'}")
+    console.print(f"evaluation   {directory / 'eval_rl' / 'samples.jsonl'}")
+    console.print(f"curve        {picture}")
+
+
+def quickstart_stages(recipe: Path, directory: Path, seed: int) -> list[Stage]:
+    """The five stages, each with the command a user could type."""
+    world, sft, rl = directory / "world", directory / "sft", directory / "rl"
+    return [
+        Stage(
+            "world",
+            "Build the world, its tokenizer and a fresh tiny model",
+            python_command(recipe / "world.py", "--output-dir", world, "--seed", seed),
+            CPU,
+        ),
+        Stage(
+            "sft",
+            "SFT on noisy demonstrations with verl's SFT trainer",
+            ["bash", str(recipe / "run_sft.sh"), f"trainer.seed={seed}"],
+            {**CPU, "WORLD": str(world), "OUTPUT": str(sft)},
+            lambda: _log_tail(directory / "logs" / "sft.log", "step"),
+        ),
+        evaluation("eval_sft", "Evaluate the SFT checkpoint on held-out rows", sft / "model", world, directory),
+        rl_stage("rl", "RL with SLCA on verl's PPO trainer", recipe, world, sft / "model", rl, seed),
+        evaluation("eval_rl", "Evaluate the RL checkpoint on the same rows", rl / "model", world, directory),
+    ]
+
+
+def rl_stage(
+    name: str, title: str, recipe: Path, world: Path, model: Path, output: Path, seed: int, overrides: Sequence[str] = ()
+) -> Stage:
+    """One RL training of the quickstart recipe, resumed from its last checkpoint when started again."""
+    seeds = [f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}"]
+    return Stage(
+        name,
+        title,
+        ["bash", str(recipe / "run_rl.sh"), *seeds, *overrides],
+        {**CPU, "WORLD": str(world), "MODEL": str(model), "OUTPUT": str(output)},
+        lambda: _training_state(output / "metrics"),
+    )
+
+
+def evaluation(name: str, title: str, model: Path, world: Path, directory: Path) -> Stage:
+    """One `slca-eval run` over the held-out rows, greedy."""
+    command = ["-m", "harness", "run", "--model", model, "--tasks", "toucan"]
+    data = ["--data", world / "heldout.parquet", "--output-dir", directory / name, "--max-tokens", "256"]
+    return Stage(name, title, python_command(*command, *data), CPU)
+
+
+def results_table(runs: Sequence[tuple[str, Path]]) -> Table:
+    """The quickstart's metrics of several evaluation folders side by side, value ± standard error."""
+    results = {title: json.loads((folder / "results.json").read_text())["tasks"]["toucan"] for title, folder in runs}
+    table = Table(title="Held-out rows, greedy decoding", title_justify="left")
+    table.add_column("metric", no_wrap=True)
+    for title in results:
+        table.add_column(title, justify="right")
+    for name in SHOWN:
+        table.add_row(name, *(_value(result["metrics"][name]) for result in results.values()))
+    table.add_row("n", *(str(result["samples"]["expected"]) for result in results.values()))
+    return table
+
+
+def _value(metric: dict[str, Any]) -> str:
+    return f"{metric['value']:.3f} ± {metric['stderr']:.3f}"
+
+
+def _training_state(metrics: Path) -> str:
+    steps = read_steps(metrics)
+    if not steps:
+        return ""
+    step, last = max(steps.items())
+    shown = {key.split("/")[1]: last[key] for key in ("rollout/process/mean", "rollout/summary/mean") if key in last}
+    return f"step {step}: " + ", ".join(f"{key} {value:.3f}" for key, value in shown.items())
+
+
+def _log_tail(log: Path, word: str) -> str:
+    if not log.exists():
+        return ""
+    lines = [line for line in log.read_text(errors="replace").splitlines()[-20:] if word in line]
+    return lines[-1].strip()[:100] if lines else ""
