@@ -113,10 +113,12 @@ def test_toolpo_reproduces_the_release(case):
 def test_toolpo_by_default_is_right_where_the_release_is_wrong(case):
     actual, expected = toolpo_of(case, "sound"), torch.tensor(case["expected"]["advantages"])
     if case.get("quirk") == "A1":
-        return close(actual, case["better"]["advantages"])
+        close(actual, case["better"]["advantages"])
+        return
     if case.get("quirk") == "A4":
         # reward tokens 1.0 and, off the mask, 2.5: the outcomes are 1 and 0
-        return close(actual[:, -5], [0.7071, -0.7071])
+        close(actual[:, -5], [0.7071, -0.7071])
+        return
     learnable = torch.tensor(case["response_mask"]).any(1)
     for name in groups(case).unique():
         members = groups(case) == name
@@ -232,7 +234,7 @@ wild_rewards = st.floats(-1e4, 1e4, width=32) | st.sampled_from([0.0, -0.0, 1.0,
 
 @st.composite
 def batches(draw):
-    rows, tokens = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    rows, tokens = draw(st.integers(1, 9)), draw(st.integers(1, 6))
     mask = torch.tensor(
         draw(st.lists(st.lists(st.booleans(), min_size=tokens, max_size=tokens), min_size=rows, max_size=rows))
     )
@@ -242,7 +244,7 @@ def batches(draw):
 
 
 @given(batches())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 def test_tool_advantages_ignore_summary_rewards_bit_for_bit_and_the_other_way_round(batch):
     mask, group, (tool, summary, other), _, norm_by_std = batch
     tool_mask, summary_mask = mask_rule(mask)
@@ -254,7 +256,7 @@ def test_tool_advantages_ignore_summary_rewards_bit_for_bit_and_the_other_way_ro
 
 
 @given(batches())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 def test_the_order_of_the_rows_changes_no_bit(batch):
     mask, group, (first, second, _), order, norm_by_std = batch
     for estimator in (slca, toolpo):
@@ -270,7 +272,7 @@ def test_the_order_of_the_rows_changes_no_bit(batch):
 
 
 @given(batches())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 def test_masked_tokens_get_zero_and_the_rest_agree_with_a_plain_loop(batch):
     mask, group, (tool, summary, _), _, norm_by_std = batch
     tool_mask, summary_mask = mask_rule(mask)
@@ -288,7 +290,7 @@ def test_masked_tokens_get_zero_and_the_rest_agree_with_a_plain_loop(batch):
 
 
 @given(st.integers(1, 40), wild_rewards, st.booleans())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 def test_equal_rewards_give_exactly_zero(members, reward, norm_by_std):
     everyone, group = torch.ones(members, dtype=torch.bool), torch.zeros(members).long()
     assert not group_normalise(torch.full((members,), reward), everyone, group, norm_by_std).any()

@@ -76,7 +76,7 @@ def group_normalise(
         raise ValueError(f"rewards, present and group need one shape (B,), got {shapes}")
     # A handful of numbers: on the CPU their sums come out in the same order, hence the same bits, every time.
     rows = present.cpu().nonzero().squeeze(1)
-    values = rewards.detach().cpu()[rows].float().double()
+    values = rewards.detach().cpu()[rows].float().double() + 0.0  # -0.0 becomes 0.0: equal values, equal bits
     _require_finite(values, rows)
     group_ids, member_of = torch.unique(group.cpu()[rows], return_inverse=True)
     order = torch.argsort(values, stable=True)
