@@ -184,5 +184,5 @@ def test_the_mask_rule_takes_the_final_run_for_the_answer_whatever_it_carries():
 
 def test_a_token_reward_that_is_not_finite_raises_with_row_and_token():
     rewards = torch.tensor([[0.5, 0, 0, 0.5], [0.5, 0, 0, float("nan")]])
-    with pytest.raises(ValueError, match="row 1, token 3 is nan"):
+    with pytest.raises(ValueError, match=r"summary_reward of row 1 \(token 3\) is missing"):
         read(rewards, torch.tensor([[1, 1, 0, 1], [1, 1, 0, 1]]))

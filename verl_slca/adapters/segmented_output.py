@@ -20,7 +20,7 @@ from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import register
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
-from verl_slca.adapters.token_rewards import MISSING, place
+from verl_slca.adapters.token_rewards import place
 
 TOOL_REWARD = "tool_reward"
 """`reward_extra_info` key: reward of the tool segment, a finite float; ignored where there is no tool run."""
@@ -79,13 +79,18 @@ def on_tokens(mask: Tensor, info: Mapping[str, Any], answered: bool) -> tuple[Te
     runs = int((torch.diff(mask, prepend=mask.new_zeros(1)) == 1).sum())
     if runs == 0 or (mask.sum() == 1 and not answered):
         return torch.zeros_like(mask), torch.zeros(len(mask))
-    summary = _number(info.get(SUMMARY_REWARD)) if answered else None
     tool = _number(info.get(TOOL_REWARD)) if runs > 1 or not answered else None
-    return mask, place(mask, tool, summary)
+    summary = _number(info.get(SUMMARY_REWARD)) if answered else None
+    rewards = place(mask, *(0.0 if value is not None and math.isnan(value) else value for value in (tool, summary)))
+    marks = rewards.nonzero()
+    for value, mark in ((tool, marks[0]), (summary, marks[-1])):
+        if value is not None and math.isnan(value):
+            rewards[mark] = math.nan
+    return mask, rewards
 
 
 def _number(value: Any) -> float:
-    return MISSING if value is None or not math.isfinite(value) else float(value)
+    return math.nan if value is None or not math.isfinite(value) else float(value)
 
 
 @register("tool_agent")

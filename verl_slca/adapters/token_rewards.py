@@ -137,9 +137,9 @@ def read(
         tool_mask, summary_mask = _marked_segments(learnable, row, column)
 
     values = token_level_rewards[row, column].double()
-    _require_finite(values, row, column)
-    values = torch.where(values.abs() <= ZERO_MARK, 0.0, values)
     in_summary = summary_mask[row, column]
+    _require_finite(values, row, column, in_summary)
+    values = torch.where(values.abs() <= ZERO_MARK, 0.0, values)
     if in_summary.all() and tool_mask.any():
         raise ConfigError(_no_tool_reward(tool_mask, in_summary))
     return SegmentRewards(
@@ -184,13 +184,15 @@ def _require_one_reward_per_segment(name: str, reward: float | None, runs: list[
     )
 
 
-def _require_finite(values: Tensor, row: Tensor, column: Tensor) -> None:
+def _require_finite(values: Tensor, row: Tensor, column: Tensor, in_summary: Tensor) -> None:
     bad = (~values.isfinite()).nonzero().squeeze(1)
     if len(bad):
         first = int(bad[0])
+        name = "summary_reward" if in_summary[first] else "tool_reward"
         raise ValueError(
-            f"token reward of row {int(row[first])}, token {int(column[first])} is {float(values[first])}; the reward "
-            f"function or agent loop must give finite rewards"
+            f"{name} of row {int(row[first])} (token {int(column[first])}) is missing or not finite "
+            f"({float(values[first])}); the reward function must return both `tool_reward` and `summary_reward` as "
+            f"finite numbers in reward_extra_info, or the agent loop put finite rewards on tokens"
         )
 
 
