@@ -29,9 +29,13 @@ def quickstart(
 @app.command()
 def prepare(
     data: Annotated[list[Path], typer.Argument(help="Files in the RL row schema: .parquet, .jsonl or .json.")],
-    model: Annotated[Path | None, typer.Option(help="Checkpoint whose tokenizer and chat template to check with.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Checkpoint whose tokenizer and chat template to check with.")
+    ] = None,
     max_prompt_length: Annotated[int | None, typer.Option(help="Longest prompt in tokens, tools included.")] = None,
-    convert_to: Annotated[Path | None, typer.Option(help="Convert raw Toucan rows and write RL rows here (.parquet).")] = None,
+    convert_to: Annotated[
+        Path | None, typer.Option(help="Convert raw Toucan rows and write RL rows here (.parquet).")
+    ] = None,
 ) -> None:
     """Check dataset files before training: every problem is named with its file, row, column and fix."""
     from verl_slca.prepare import prepare_files

@@ -33,7 +33,7 @@ def run_quickstart(directory: Path, seed: int, console: Console | None = None) -
 
     Raises:
         ConfigError: the recipe's files are not there (the package runs outside a checkout).
-        StageFailed: a stage failed; the message names its log.
+        StageError: a stage failed; the message names its log.
     """
     console = console or Console(soft_wrap=True)
     recipe = RECIPES / "quickstart"
@@ -73,7 +73,14 @@ def quickstart_stages(recipe: Path, directory: Path, seed: int) -> list[Stage]:
 
 
 def rl_stage(
-    name: str, title: str, recipe: Path, world: Path, model: Path, output: Path, seed: int, overrides: Sequence[str] = ()
+    name: str,
+    title: str,
+    recipe: Path,
+    world: Path,
+    model: Path,
+    output: Path,
+    seed: int,
+    overrides: Sequence[str] = (),
 ) -> Stage:
     """One RL training of the quickstart recipe, resumed from its last checkpoint when started again."""
     seeds = [f"data.seed={seed}", f"actor_rollout_ref.rollout.seed={seed}"]

@@ -23,7 +23,7 @@ from verl_slca.errors import ConfigError, SlcaError
 POLL_SECONDS = 1.0
 
 
-class StageFailed(SlcaError):
+class StageError(SlcaError):
     """A stage's command exited with an error; the message names its log."""
 
 
@@ -56,7 +56,7 @@ def run_stages(stages: Sequence[Stage], directory: Path, console: Console) -> No
 
     Raises:
         ConfigError: a receipt says a stage was done with another command.
-        StageFailed: a command failed.
+        StageError: a command failed.
     """
     for folder in ("stages", "logs"):
         (directory / folder).mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
             raise
     if process.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise StageFailed(f"{stage.name} exited with {process.returncode}; the end of {log}:\n{tail}")
+        raise StageError(f"{stage.name} exited with {process.returncode}; the end of {log}:\n{tail}")
 
 
 def python_command(*argv: str | Path) -> list[str]:

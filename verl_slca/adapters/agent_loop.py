@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from verl.utils.profiler import simple_timer
 
 from verl_slca.adapters.segmented_output import SegmentedOutput
 from verl_slca.config import parse
+from verl_slca.cpu_engine import derived_seed
 from verl_slca.episode import Action, Limits, World, run_episode
 from verl_slca.errors import DataError
 from verl_slca.rows import Row, row_from_record
@@ -60,7 +60,9 @@ class SlcaAgentLoop(AgentLoopBase):
             DataError: the row cannot be used, or its prompt does not fit `rollout.prompt_length`.
         """
         row = row_from_record({**kwargs, "prompt": kwargs["raw_prompt"]}, where=f"row {kwargs.get('index', '?')}")
-        seed = _seed(self.rollout_config.seed, row.key, kwargs.get("session_id", 0), kwargs.get("global_steps", 0))
+        seed = derived_seed(
+            self.rollout_config.seed, row.key, kwargs.get("session_id", 0), kwargs.get("global_steps", 0)
+        )
         policy = await TokenPolicy.start(self, row, sampling_params, seed)
         world = TimedWorld(self.simulator.episode(row.tools, row.key))
         trajectory = policy.with_spans(await run_episode(policy, world, self.limits))
@@ -120,7 +122,7 @@ class TokenPolicy:
     async def act(self) -> Action:
         """The next turn, at most as long as `rollout.response_length` has room for."""
         room = self._loop.rollout_config.response_length - len(self.mask)
-        params = {**self._sampling_params, "max_tokens": room, "seed": _seed(self._seed, len(self.spans))}
+        params = {**self._sampling_params, "max_tokens": room, "seed": derived_seed(self._seed, len(self.spans))}
         with simple_timer("generate_sequences", self.timing):
             output = await self._loop.server_manager.generate(
                 request_id=self._request_id, prompt_ids=self.token_ids, sampling_params=params
@@ -153,9 +155,7 @@ class TokenPolicy:
 
     def with_spans(self, trajectory: Trajectory) -> Trajectory:
         """`trajectory` with each turn's final token span."""
-        turns = (
-            dataclasses.replace(turn, span=span) for turn, span in zip(trajectory.turns, self.spans, strict=False)
-        )
+        turns = (dataclasses.replace(turn, span=span) for turn, span in zip(trajectory.turns, self.spans, strict=False))
         return dataclasses.replace(trajectory, turns=tuple(turns))
 
     def _logprobs_of(self, output: Any) -> list[float] | None:
@@ -196,8 +196,3 @@ def _simulator(settings: str) -> Simulator:
 def _assistant_message(calls: Sequence[ToolCall]) -> dict[str, Any]:
     functions = [{"type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls]
     return {"role": "assistant", "content": "", "tool_calls": functions}
-
-
-def _seed(*parts: Any) -> int:
-    """A 31-bit sampling seed that depends on nothing but `parts`, so a rollout does not depend on arrival order."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big") >> 1

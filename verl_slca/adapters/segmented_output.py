@@ -63,7 +63,9 @@ class SegmentedOutput(AgentLoopOutput):
             tensors["response_mask"], tensors["rm_scores"] = torch.zeros_like(mask), torch.zeros(len(mask))
         elif self._per_segment and (TOOL_REWARD in info or SUMMARY_REWARD in info):
             trajectory = self.extra_fields.get("trajectory")
-            answered = info.get(SUMMARY_REWARD, 0.0) is not None if trajectory is None else trajectory["stop"] == "answer"
+            answered = (
+                info.get(SUMMARY_REWARD, 0.0) is not None if trajectory is None else trajectory["stop"] == "answer"
+            )
             tensors["response_mask"], tensors["rm_scores"] = on_tokens(mask, info, answered)
         return tensors
 

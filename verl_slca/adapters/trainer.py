@@ -40,7 +40,9 @@ class SlcaTrainerSync(PPOTrainerSync):
     ) -> dict[str, float]:
         faults = infos.pop(FAULT, [])
         lost = [bool(fault) for fault in faults]
-        infos["reward"] = [None if gone else r for gone, r in zip(lost or [False] * len(infos["reward"]), infos["reward"])]
+        infos["reward"] = [
+            None if gone else r for gone, r in zip(lost or [False] * len(infos["reward"]), infos["reward"])
+        ]
         metrics = super()._val_metrics_update(data_sources, sample_uids, infos, *args, **kwargs)
         return metrics | fault_metrics(faults, prefix="val-faults")
 
