@@ -1,0 +1,48 @@
+"""What answers a valid call: one protocol, so that rules, an LLM and a recording are interchangeable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from verl_slca.sgls.schema import CompiledTool
+from verl_slca.trajectory import ToolCall, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRequest:
+    """One valid call, with all that an answer may depend on.
+
+    Attributes:
+        tool: the called tool.
+        arguments: valid under the tool's schema (unless validation is off).
+        world: names the world; the same for every rollout of a group.
+        seed: the simulator's seed.
+        history: calls and results of this episode so far, oldest first.
+    """
+
+    tool: CompiledTool
+    arguments: dict[str, Any]
+    world: str
+    seed: int
+    history: tuple[tuple[ToolCall, ToolResult], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackendResponse:
+    """What the simulated API answered.
+
+    Attributes:
+        content: the response text.
+        is_error: the API refused a well-formed call, e.g. a division by zero. Never a failure of ours.
+    """
+
+    content: str
+    is_error: bool = False
+
+
+class Backend(Protocol):
+    """Plays the API behind every tool."""
+
+    async def respond(self, request: BackendRequest) -> BackendResponse:
+        """The API's answer. Raises `SimulatorFault` when the backend, not the call, is at fault."""

@@ -1,0 +1,87 @@
+"""Answers every call at once, without a model: plausible, and a function of the call and its world alone.
+
+The response is drawn from the tool's declared output schema, or from one inferred from its name and
+description (`infer`), with a seed made of simulator seed, world, tool and canonical arguments. Fields
+that share a name with an argument repeat it. Plain arithmetic is computed, not drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from typing import Any
+
+from verl_slca.errors import DataError, SimulatorFault
+from verl_slca.sgls.backends import BackendRequest, BackendResponse
+from verl_slca.sgls.backends.arithmetic import UndefinedResultError, arithmetic_result
+from verl_slca.sgls.backends.infer import inferred_output
+from verl_slca.sgls.generate import generate
+from verl_slca.sgls.schema import CompiledSchema
+from verl_slca.sgls.validation import canonical_json
+
+MAX_RESPONSE_CHARS = 400
+"""A response longer than this is drawn again with required fields only."""
+_MAX_ECHO_CHARS = 60
+
+
+class RulesBackend:
+    """The embedded default `Backend`: deterministic, stateless, no network."""
+
+    async def respond(self, request: BackendRequest) -> BackendResponse:
+        """The response to one call, the same for the same call in the same world.
+
+        Raises:
+            SimulatorFault: no value satisfies the output schema that the tool declares.
+        """
+        return rules_response(request)
+
+
+def rules_response(request: BackendRequest) -> BackendResponse:
+    """What `RulesBackend` answers, for callers without an event loop (world builders, recorders).
+
+    Raises:
+        SimulatorFault: no value satisfies the output schema that the tool declares.
+    """
+    tool, arguments = request.tool, request.arguments
+    try:
+        computed = arithmetic_result(tool.name, arguments)
+    except UndefinedResultError as error:
+        return BackendResponse(f"Error: {error}.", is_error=True)
+    declared = tool.output is not None
+    schema = tool.output if tool.output is not None else inferred_output(tool)
+    echo = arguments if declared else _short(arguments)
+    if computed is not None:
+        echo = {**_numeric_fields(schema, arguments, computed), **arguments}
+    key = "\x1f".join((str(request.seed), request.world, tool.digest, canonical_json(arguments)))
+    seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+    content = ""
+    for optional in (1.0, 0.0):
+        try:
+            value = generate(schema, random.Random(seed), echo, optional)
+        except DataError as error:
+            raise SimulatorFault("simulator_output_schema", f"{tool.name}: {error}") from error
+        content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if len(content) <= MAX_RESPONSE_CHARS:
+            break
+    return BackendResponse(content)
+
+
+def _short(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments worth repeating: plain values that fit on a line."""
+    return {
+        name: value
+        for name, value in arguments.items()
+        if isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= _MAX_ECHO_CHARS)
+    }
+
+
+def _numeric_fields(schema: CompiledSchema, arguments: dict[str, Any], computed: float) -> dict[str, float]:
+    """`computed` under the one numeric field of the output that is not an argument; {} when that is unclear."""
+    properties = schema.schema.get("properties", {})
+    names = [
+        name
+        for name, child in properties.items()
+        if name not in arguments and isinstance(child, dict) and child.get("type") in ("number", "integer")
+    ]
+    return {names[0]: computed} if len(names) == 1 else {}

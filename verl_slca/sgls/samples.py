@@ -1,0 +1,137 @@
+"""Plausible values by the name of a field: what a `city`, a `price` or a `created_at` looks like."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import random
+import re
+import uuid
+
+_WORDS = ("alpha", "amber", "atlas", "cedar", "delta", "ember", "harbor", "juniper", "maple", "meridian", "nova", "onyx",
+          "orchid", "quartz", "river", "sierra", "summit", "willow")  # fmt: skip
+_CITIES = ("Amsterdam", "Bogota", "Cairo", "Denver", "Kyoto", "Lisbon", "Lyon", "Nairobi", "Oslo", "Quito", "Seoul",
+           "Toronto")  # fmt: skip
+_PEOPLE = ("Alex Kim", "Ana Silva", "Ben Okafor", "Chloe Martin", "Daniel Novak", "Emma Rossi", "Jonas Berg",
+           "Lena Fischer", "Maya Patel", "Omar Haddad")  # fmt: skip
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "city": _CITIES,
+    "location": _CITIES,
+    "place": _CITIES,
+    "country": ("Brazil", "Canada", "Egypt", "France", "Germany", "Japan", "Kenya", "Norway"),
+    "author": _PEOPLE,
+    "owner": _PEOPLE,
+    "person": _PEOPLE,
+    "user": _PEOPLE,
+    "company": ("Acme Labs", "Blue Harbor", "Northwind", "Orchid Systems", "Summit Foods"),
+    "status": ("active", "completed", "open", "pending"),
+    "condition": ("clear", "cloudy", "light rain", "partly cloudy", "sunny", "windy"),
+    "currency": ("CHF", "EUR", "GBP", "JPY", "USD"),
+    "symbol": ("AAPL", "BTC", "ETH", "MSFT", "NVDA", "TSLA"),
+    "language": ("de", "en", "es", "fr", "ja"),
+    "color": ("blue", "green", "orange", "red", "violet"),
+    "category": ("books", "finance", "health", "music", "science", "sports"),
+    "type": ("basic", "premium", "standard"),
+    "unit": ("g", "kg", "km", "m"),
+    "timezone": ("America/New_York", "Asia/Tokyo", "Europe/Paris", "UTC"),
+    "airline": ("Aurora Air", "Blue Wing", "Northern Jet"),
+}
+_NUMBERS: dict[str, tuple[float, float, int]] = {
+    "temperature": (-5, 35, 1),
+    "humidity": (20, 95, 0),
+    "wind": (0, 60, 1),
+    "price": (5, 500, 2),
+    "amount": (5, 500, 2),
+    "cost": (5, 500, 2),
+    "rate": (0.5, 2, 4),
+    "rating": (1, 5, 1),
+    "score": (0, 1, 2),
+    "percent": (0, 100, 1),
+    "change": (-5, 5, 2),
+    "volume": (1_000, 900_000, 0),
+    "year": (1990, 2024, 0),
+    "month": (1, 12, 0),
+    "day": (1, 28, 0),
+    "hour": (0, 23, 0),
+    "age": (18, 80, 0),
+    "latitude": (-60, 70, 4),
+    "lat": (-60, 70, 4),
+    "longitude": (-180, 180, 4),
+    "lon": (-180, 180, 4),
+    "lng": (-180, 180, 4),
+    "duration": (5, 240, 0),
+    "distance": (1, 900, 1),
+    "limit": (1, 20, 0),
+    "count": (1, 20, 0),
+    "page": (1, 5, 0),
+    "id": (100, 99_999, 0),
+    "population": (10_000, 5_000_000, 0),
+}
+_FIRST_DAY = datetime.datetime(2024, 1, 1)
+
+
+@functools.lru_cache(maxsize=8192)
+def tokens(name: str) -> tuple[str, ...]:
+    """The lower-case words of an identifier.
+
+    Example:
+        >>> tokens("ipma-server-getUserURL_v2")
+        ('ipma', 'server', 'get', 'user', 'url', 'v2')
+    """
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name[:256])
+    return tuple(word.lower() for word in re.split(r"[\W_]+", spaced) if word)
+
+
+def number_range(name: str) -> tuple[float, float, int]:
+    """Lowest, highest and decimals of a number called `name`; 1 to 100 with two where nothing is known."""
+    for word in reversed(tokens(name)):
+        if word in _NUMBERS:
+            return _NUMBERS[word]
+    return (1, 100, 2)
+
+
+def text(name: str, rng: random.Random) -> str:
+    """A short text that fits a field called `name`."""
+    words = tokens(name)
+    for word in reversed(words):
+        if word in _CHOICES:
+            return rng.choice(_CHOICES[word])
+    last = words[-1] if words else ""
+    for ending, kind in _FORMAT_OF.items():
+        if last == ending:
+            return formatted(kind, rng) or ""
+    if last in ("id", "key", "token", "hash", "identifier"):
+        return f"{(words[-2] if len(words) > 1 else 'id')[:12]}_{rng.randrange(16**6):06x}"
+    return f"{rng.choice(_WORDS)} {rng.choice(_WORDS)}"
+
+
+_FORMAT_OF = {
+    "date": "date",
+    "time": "time",
+    "timestamp": "date-time",
+    "at": "date-time",
+    "email": "email",
+    "url": "uri",
+    "uri": "uri",
+    "link": "uri",
+    "uuid": "uuid",
+    "ip": "ipv4",
+}
+
+
+def formatted(kind: str, rng: random.Random) -> str | None:
+    """A text of a JSON Schema format, None for a format that is not enforced."""
+    moment = _FIRST_DAY + datetime.timedelta(minutes=rng.randrange(366 * 24 * 60))
+    word = rng.choice(_WORDS)
+    number = rng.getrandbits(32)
+    return {
+        "date": f"{moment:%Y-%m-%d}",
+        "date-time": f"{moment:%Y-%m-%dT%H:%M:%SZ}",
+        "time": f"{moment:%H:%M:%S}",
+        "email": f"{word}@example.com",
+        "uri": f"https://example.com/{word}",
+        "url": f"https://example.com/{word}",
+        "uuid": str(uuid.UUID(int=number << 96 | number * 0x9E3779B9, version=4)) if kind == "uuid" else None,
+        "ipv4": f"192.0.2.{number % 254 + 1}",
+        "ipv6": f"2001:db8::{number % 0xFFFF:x}",
+    }.get(kind)

@@ -1,0 +1,182 @@
+"""A JSON Schema 2020-12 validator whose every run ends: a work budget, timed regexes, no network.
+
+Built from `jsonschema`'s own keywords. Replaced are those that search with `re` or read more naturally
+with one error per property; all are counted against one budget, since references and combinators can
+multiply the work far beyond the size of schema and instance.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import ipaddress
+import json
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+from urllib.parse import urlsplit
+
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+from jsonschema.validators import extend
+
+from verl_slca.sgls.patterns import search
+
+MAX_WORK = 300_000
+"""Keyword evaluations (plus the length of each list or map they go through) in one validation."""
+
+Keyword = Callable[[Any, Any, Any, Any], Any]
+
+
+class SchemaLimitError(Exception):
+    """No verdict within the limits: work, regex time or recursion."""
+
+
+class _Budget(threading.local):
+    left = 0
+
+
+_budget = _Budget()
+
+
+def start_budget() -> None:
+    """Give the calling thread `MAX_WORK` for its next validation."""
+    _budget.left = MAX_WORK
+
+
+def _counted(check: Keyword) -> Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        kind = type(value)
+        _budget.left -= 1 + len(value) if kind is list or kind is dict else 1
+        if _budget.left < 0:
+            raise SchemaLimitError(f"more than {MAX_WORK} validation steps")
+        return check(validator, value, instance, schema)
+
+    return counted
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether `pattern` matches anywhere in `text`. Raises `SchemaLimitError` when that takes too long."""
+    try:
+        return search(pattern, text)
+    except TimeoutError as error:
+        raise SchemaLimitError(f"pattern {pattern[:80]!r} took too long") from error
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not matches(pattern, instance):
+        yield ValidationError(f"must match the pattern {pattern[:100]}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        for pattern, child in patterns.items():
+            for key, value in instance.items():
+                if matches(pattern, key):
+                    yield from validator.descend(value, child, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict) or allowed is True:
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", ())
+    for key, value in instance.items():
+        if key in known or any(matches(pattern, key) for pattern in patterns):
+            continue
+        if allowed is False:
+            near = difflib.get_close_matches(key[:100], known, n=1)
+            hint = f", did you mean {near[0]}?" if near else f", allowed: {', '.join(list(known)[:12]) or 'none'}"
+            yield ValidationError(f"is not a known parameter{hint}", path=[key], instance=value)
+        else:
+            yield from validator.descend(value, allowed, path=key)
+
+
+def _required(validator: Any, names: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        for name in names:
+            if name not in instance:
+                yield ValidationError("is required", path=[name])
+
+
+def _multiple_of(validator: Any, factor: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    # Exact on the decimal text: in binary floats 0.3 is not a multiple of 0.1.
+    if validator.is_type(instance, "number") and Fraction(str(instance)) % Fraction(str(factor)):
+        yield ValidationError(f"must be a multiple of {factor}")
+
+
+def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if wanted and isinstance(instance, list) and len(set(map(canonical_json, instance))) < len(instance):
+        yield ValidationError("must not repeat an item")
+
+
+def canonical_json(value: Any) -> str:
+    """One text per JSON value: keys sorted, no spaces, ASCII, whole floats as integers."""
+    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_whole(child) for child in value]
+    return value
+
+
+FORMATS = FormatChecker(formats=())
+"""Formats that are enforced. The set is fixed, where jsonschema's own depends on what else is installed."""
+
+
+def _format(name: str, parse: Callable[[str], object]) -> None:
+    def check(instance: object) -> bool:
+        if isinstance(instance, str):
+            parse(instance)
+        return True
+
+    FORMATS.checks(name, raises=ValueError)(check)
+
+
+def _matching(pattern: str) -> Callable[[str], None]:
+    program = re.compile(pattern)
+
+    def parse(text: str) -> None:
+        if not program.fullmatch(text):
+            raise ValueError(text)
+
+    return parse
+
+
+def _uri(text: str) -> None:
+    if not urlsplit(text).scheme or " " in text:
+        raise ValueError(text)
+
+
+_format("date", lambda text: datetime.datetime.strptime(text, "%Y-%m-%d"))
+_format("date-time", datetime.datetime.fromisoformat)
+_format("time", datetime.time.fromisoformat)
+_format("email", _matching(r"[^@\s]+@[^@\s]+"))
+_format("ipv4", ipaddress.IPv4Address)
+_format("ipv6", ipaddress.IPv6Address)
+_format("uuid", uuid.UUID)
+_format("uri", _uri)
+
+BoundedValidator: Any = extend(
+    Draft202012Validator,
+    {
+        name: _counted(check)
+        for name, check in {
+            **Draft202012Validator.VALIDATORS,
+            "pattern": _pattern,
+            "patternProperties": _pattern_properties,
+            "additionalProperties": _additional_properties,
+            "required": _required,
+            "multipleOf": _multiple_of,
+            "uniqueItems": _unique_items,
+        }.items()
+    },
+    format_checker=FORMATS,
+)
+"""`Draft202012Validator` with the replacements above; call `start_budget` before each use."""
