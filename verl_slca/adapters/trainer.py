@@ -39,10 +39,8 @@ class SlcaTrainerSync(PPOTrainerSync):
         self, data_sources: list, sample_uids: list, infos: dict[str, list], *args: Any, **kwargs: Any
     ) -> dict[str, float]:
         faults = infos.pop(FAULT, [])
-        lost = [bool(fault) for fault in faults]
-        infos["reward"] = [
-            None if gone else r for gone, r in zip(lost or [False] * len(infos["reward"]), infos["reward"])
-        ]
+        if faults:
+            infos["reward"] = [None if lost else r for lost, r in zip(faults, infos["reward"], strict=True)]
         metrics = super()._val_metrics_update(data_sources, sample_uids, infos, *args, **kwargs)
         return metrics | fault_metrics(faults, prefix="val-faults")
 
