@@ -38,7 +38,7 @@ class Sampling:
     Attributes:
         temperature: 0 is greedy.
         max_tokens: response tokens per episode, in all turns, tool responses included, as in training.
-        seed: base of every request's seed.
+        seed: base of every request's seed; each turn has its own.
     """
 
     temperature: float = 0.0
@@ -109,14 +109,13 @@ class ChatPolicy:
         sampling: Sampling,
     ) -> None:
         self._client = client
-        self._fixed = {
+        self._fixed: dict[str, Any] = {
             "model": model,
             "temperature": sampling.temperature,
-            "seed": sampling.seed,
             **({"tools": list(tools)} if tools else {}),
         }
         self._messages: list[dict[str, Any]] = [dict(message) for message in messages]
-        self._budget = sampling.max_tokens
+        self._budget, self._seed = sampling.max_tokens, sampling.seed
         self._used = 0
         self._prompt_tokens: int | None = None
         self._call_ids: list[str] = []
@@ -172,9 +171,11 @@ class ChatPolicy:
         return Action(text, finished=choice.finish_reason != "length" and self._used <= self._budget)
 
     async def _complete(self, max_tokens: int | None) -> Any:
-        limit = {} if max_tokens is None else {"max_tokens": max_tokens}
+        varying: dict[str, Any] = {"messages": self._messages, "seed": self._seed + len(self._messages)}
+        if max_tokens is not None:
+            varying["max_tokens"] = max_tokens
         try:
-            reply = await self._client.chat.completions.create(messages=self._messages, **self._fixed, **limit)  # type: ignore[call-overload]
+            reply = await self._client.chat.completions.create(**self._fixed, **varying)
         except openai.BadRequestError as error:
             if _OVERFLOW.search(str(error)):
                 raise ContextOverflowError(str(error)) from error

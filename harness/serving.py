@@ -116,7 +116,7 @@ def served(target: Target, log: Path, concurrency: int, seed: int) -> Iterator[s
         port = listener.getsockname()[1]
         if target.kind == "cpu":
             command = _cpu_command(target, listener.fileno(), concurrency)
-            handed_over = (listener.fileno(),)
+            handed_over: tuple[int, ...] = (listener.fileno(),)
         else:
             command = _vllm_command(target, port, seed)
             handed_over = ()

@@ -64,15 +64,15 @@ class Metric:
 
 
 class Task(Protocol):
-    """A benchmark, its data loaded and checked.
+    """A benchmark, its data loaded and checked."""
 
-    Attributes:
-        name: as given to ``--tasks``.
-        metrics: every score of a sample, in the order of the report.
-    """
+    @property
+    def name(self) -> str:
+        """As given to ``--tasks``."""
 
-    name: str
-    metrics: Mapping[str, Metric]
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Every score of a sample, in the order of the report."""
 
     def identity(self) -> dict[str, Any]:
         """Whatever changes the scores: versions, data hashes, scoring settings. A resumed run must agree."""

@@ -170,8 +170,9 @@ async def test_the_token_budget_covers_all_turns_and_tool_responses(server: Scri
 
 
 async def test_seed_and_temperature_reach_the_server(server: ScriptedServer) -> None:
-    await play(server, turns("Hi."), sampling=Sampling(temperature=0.7, seed=11))
-    assert (server.bodies[0]["temperature"], server.bodies[0]["seed"]) == (0.7, 11)
+    await play(server, turns(PING, "Hi."), sampling=Sampling(temperature=0.7, seed=11))
+    assert {body["temperature"] for body in server.bodies} == {0.7}
+    assert [body["seed"] for body in server.bodies] == [12, 14]  # 11 + messages so far: each turn its own
 
 
 def test_sampling_refuses_what_makes_no_sense() -> None:

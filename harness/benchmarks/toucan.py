@@ -1,0 +1,174 @@
+"""Toucan-Test, or any file of rows in its schema: the training episode and the training scorer, held-out rows.
+
+A row becomes an episode (`verl_slca.episode`) with its tools played by SGLS, and its trajectory is scored by
+HierR. What the paper and its release call "success" is three things; each is reported under its own name
+(method, section 8).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from harness.benchmarks.task import Metric, Model, Outcome, Sample, TaskOptions
+from harness.policy import ChatPolicy, ContextOverflowError
+from harness.records import file_hash
+from verl_slca.config import parse
+from verl_slca.episode import Limits, run_episode
+from verl_slca.errors import ConfigError, DataError
+from verl_slca.hierr.process import success_at
+from verl_slca.hierr.reward import HierrConfig, HierrReward, make_judge, score_rollout
+from verl_slca.parsing import parse_turn
+from verl_slca.rows import Gold, Row, listed, load_rows
+from verl_slca.sgls.simulator import SglsConfig, Simulator
+from verl_slca.trajectory import Trajectory
+
+SECTIONS = ("hierr", "sgls")
+"""Sections of the configuration file: the scorer's settings and the simulator's, as in training."""
+
+METRICS: dict[str, Metric] = {
+    "success@0.9": Metric("share", "process reward reaches 0.9: the paper's Success@0.9"),
+    "score_success@0.9": Metric("share", "(process + summary) / 2 reaches 0.9: the release's success@0.9"),
+    "tool_success@0.9": Metric("share", "name F1 reaches 0.9: the release's tool_success@0.9"),
+    "process": Metric("mean", "process reward in [0, 1]"),
+    "summary": Metric("mean", "summary reward in [0, 1]"),
+    "score": Metric("mean", "weighted sum of both, the scalar that stock GRPO trains on"),
+    "name_f1": Metric("mean", "multiset F1 of tool names"),
+    "arg_match": Metric("mean", "(key + value) / 2 of the arguments: the paper's ArgMatch"),
+    "parallel": Metric("mean", "first step has as many calls as the gold's"),
+    "tool_turns": Metric("count", "turns that attempted a call"),
+    "calls": Metric("count", "well-formed calls"),
+    "extra_calls": Metric("count", "calls beyond the gold's, by name"),
+    "duplicate_calls": Metric("count", "calls equal to an earlier one of the same rollout, arguments included"),
+    "invalid_calls": Metric("count", "calls answered with an error: malformed, unknown tool, invalid arguments"),
+    "response_tokens": Metric("count", "tokens the model wrote"),
+}
+
+Play = Callable[[Sample], Awaitable[Outcome]]
+
+
+class Toucan:
+    """The task over one file of rows; see `harness.benchmarks.task.Task`.
+
+    Args:
+        rows: checked rows; sample ids are their number and content hash.
+        data_hash: of the file they came from.
+        hierr: the scorer's settings.
+        sgls: the simulator's settings.
+        limits: where an episode ends.
+    """
+
+    name = "toucan"
+    metrics = METRICS
+
+    def __init__(
+        self, rows: Sequence[Row], data_hash: str, hierr: HierrConfig, sgls: SglsConfig, limits: Limits
+    ) -> None:
+        self._rows = {f"{number:06d}-{row.key}": row for number, row in enumerate(rows)}
+        self._data_hash, self._hierr, self._sgls, self._limits = data_hash, hierr, sgls, limits
+        self._simulator = Simulator(sgls)
+
+    @classmethod
+    def load(cls, options: TaskOptions) -> Toucan:
+        """The task over ``--data``.
+
+        Raises:
+            ConfigError: no ``--data``, or unknown settings.
+            DataError: rows that cannot be used, or tools that cannot be simulated.
+        """
+        if options.data is None:
+            raise ConfigError("--tasks toucan needs --data FILE, rows in the Toucan RL schema (.parquet or .jsonl)")
+        hierr = parse(HierrConfig, options.settings.get("hierr"), "hierr")
+        sgls = parse(SglsConfig, options.settings.get("sgls"), "sgls")
+        task = cls(load_rows(options.data), file_hash(options.data), hierr, sgls, options.limits)
+        if problems := task.schema_problems():
+            raise DataError(listed(problems, len(task.samples())), str(options.data))
+        return task
+
+    def schema_problems(self) -> list[str]:
+        """What keeps the simulator from playing each row's tools; empty when nothing does."""
+        problems = []
+        for number, row in enumerate(self._rows.values()):
+            try:
+                self._simulator.episode(row.tools, row.key)
+            except DataError as error:
+                problems.append(f"row {number}: {error}")
+        return problems
+
+    def identity(self) -> dict[str, Any]:
+        """The data's hash and size, and the settings of scorer and simulator."""
+        return {
+            "data": {"sha256": self._data_hash, "rows": len(self._rows)},
+            "hierr": dataclasses.asdict(self._hierr),
+            "sgls": dataclasses.asdict(self._sgls),
+        }
+
+    def samples(self) -> Sequence[Sample]:
+        """One sample per row, its subset as kind."""
+        return [Sample(key, row.gold.subset or "other") for key, row in self._rows.items()]
+
+    @contextlib.asynccontextmanager
+    async def session(self, model: Model) -> AsyncIterator[Play]:
+        """Enter to get the function that plays and scores one row."""
+        judge = make_judge(self._hierr)
+
+        async def play(sample: Sample) -> Outcome:
+            row = self._rows[sample.id]
+            sampling = dataclasses.replace(model.sampling, seed=_seed(model.sampling.seed, sample.id))
+            policy = ChatPolicy(model.client, model.name, row.prompt, row.template_tools, sampling)
+            try:
+                trajectory = await run_episode(policy, self._simulator.episode(row.tools, row.key), self._limits)
+            except ContextOverflowError as error:
+                reason = f"the prompt does not fit the model's context: {error}"
+                return Outcome("model_error", reason, scores=dict.fromkeys(METRICS, 0.0), usage=policy.usage)
+            reward = await score_rollout(trajectory, row.gold, judge, self._hierr)
+            said: dict[str, Any] = {"trajectory": trajectory.to_dict(), "usage": policy.usage}
+            if reward.fault is not None:
+                reason = policy.fault or f"{reward.fault}; see run.log"
+                return Outcome("infrastructure_error", reason, reward.fault, **said)
+            scores = {**rollout_scores(trajectory, row.gold, reward), "response_tokens": policy.usage.completion_tokens}
+            if trajectory.stop == "length":
+                return Outcome("truncated", "out of tokens before an answer", scores=scores, **said)
+            return Outcome("ok", scores=scores, **said)
+
+        yield play
+
+
+def rollout_scores(trajectory: Trajectory, gold: Gold, reward: HierrReward) -> dict[str, float]:
+    """Every metric of one scored rollout but its tokens.
+
+    Args:
+        trajectory: the rollout.
+        gold: what it was scored against.
+        reward: from `score_rollout`, without a fault.
+    """
+    parts = reward.parts
+    wanted = Counter(call.name for call in gold.calls)
+    made = Counter(call.name for call in trajectory.calls)
+    distinct = {json.dumps([call.name, call.arguments], sort_keys=True) for call in trajectory.calls}
+    return {
+        "success@0.9": float(success_at(reward.process)),
+        "score_success@0.9": float(success_at((reward.process + parts["summary"]) / 2)),
+        "tool_success@0.9": float(success_at(parts["name"])),
+        "process": reward.process,
+        "summary": parts["summary"],
+        "score": reward.total,
+        "name_f1": parts["name"],
+        "arg_match": (parts["key"] + parts["value"]) / 2,
+        "parallel": parts["parallel"],
+        "tool_turns": sum(parse_turn(turn.text).attempted for turn in trajectory.turns),
+        "calls": len(trajectory.calls),
+        "extra_calls": (made - wanted).total(),
+        "duplicate_calls": len(trajectory.calls) - len(distinct),
+        "invalid_calls": sum(result.is_error for result in trajectory.results),
+    }
+
+
+def _seed(base: int, sample: str) -> int:
+    """A 31-bit seed of the sample's own, so that it does not depend on what ran before it."""
+    return int.from_bytes(hashlib.sha256(f"{base}/{sample}".encode()).digest()[:4], "big") >> 1

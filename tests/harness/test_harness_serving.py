@@ -1,0 +1,173 @@
+"""Finding a model, and serving a real (tiny, random) checkpoint with our own server."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from scripted_server import TOOLS
+
+from harness.serving import Target, find, fingerprint, served
+from verl_slca.errors import ConfigError, DataError, PolicyServerFault
+
+CONTEXT = 512
+TEMPLATE = (
+    "{% if tools %}<|im_start|>system\nTools: {{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.arguments.city }}</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen2 folder of a few thousand random weights, with a byte-level tokenizer."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    vocabulary = {token: i for i, token in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    raw = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=CONTEXT,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def test_what_cannot_be_served_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="neither a folder nor a URL"):
+        find("no/such/place", None, 1.0)
+    with pytest.raises(DataError, match=r"no config\.json.*model_merger"):
+        find(str(tmp_path), None, 1.0)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(DataError, match="no weights"):
+        find(str(tmp_path), None, 1.0)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(DataError, match="no chat template"):
+        find(str(tmp_path), None, 1.0)
+    (tmp_path / "chat_template.jinja").write_text("x")
+    assert find(str(tmp_path), None, 1.0).name == tmp_path.name
+
+
+def test_a_fingerprint_sees_new_weights_under_the_same_name(tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(bytes(1000))
+    first = fingerprint(tmp_path)
+    assert fingerprint(tmp_path) == first
+    weights.write_bytes(bytes(999) + b"\1")
+    assert fingerprint(tmp_path) != first
+
+
+def test_a_url_that_is_no_api_says_so(server: object) -> None:
+    url = server.url.removesuffix("/v1")  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="does the URL end in /v1"):
+        find(url, None, 5.0)
+    assert find(url, "named", 5.0) == Target(url, "named", "url")
+
+
+def test_a_server_that_does_not_start_is_a_fault_with_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    target = Target(str(tmp_path), "broken", "cpu")
+    with (
+        pytest.raises(PolicyServerFault, match=r"policy_server_ended(.|\n)*broken|Error"),
+        served(target, tmp_path / "server.log", 1, 0),
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_our_own_server_speaks_the_api(checkpoint: Path, tmp_path: Path) -> None:
+    with served(find(str(checkpoint), None, 5.0), tmp_path / "server.log", 4, 0) as url:
+        client = httpx.Client(base_url=url, timeout=60, trust_env=False)
+        model = client.get("/models").json()["data"][0]
+        assert (model["id"], model["max_model_len"]) == ("tiny", CONTEXT)
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "temperature": 0}
+        first = client.post("/chat/completions", json=body).json()
+        assert first["choices"] == client.post("/chat/completions", json=body).json()["choices"]
+        # "user", "hi", "assistant", a byte each, three newlines, three special tokens
+        assert first["usage"]["prompt_tokens"] == 4 + 2 + 9 + 3 + 3
+        assert first["usage"]["completion_tokens"] <= 8
+        raw = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+        plain = client.post("/completions", json={"prompt": raw, "max_tokens": 8, "temperature": 0}).json()
+        assert plain["choices"][0]["text"] == first["choices"][0]["message"]["content"]
+        warm = {**body, "temperature": 1.0}
+        texts = [client.post("/chat/completions", json={**warm, "seed": seed}).json()["choices"] for seed in (1, 1, 2)]
+        assert texts[0] == texts[1] != texts[2]
+        with_tools = client.post("/chat/completions", json={**body, "tools": TOOLS[:1]}).json()
+        assert with_tools["usage"]["prompt_tokens"] > first["usage"]["prompt_tokens"] + 50
+        called = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"city": "Oslo"}'}}]
+        history = [*body["messages"], {"role": "assistant", "content": None, "tool_calls": called}]  # type: ignore[misc]
+        assert client.post("/chat/completions", json={**body, "messages": history}).status_code == 200
+        long = {**body, "messages": [{"role": "user", "content": "x" * CONTEXT}]}
+        refused = client.post("/chat/completions", json=long)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert client.post("/chat/completions", json={**body, "stream": True}).status_code == 400
+        assert client.post("/chat/completions", json={**body, "model": "other"}).status_code == 400
+        clipped = client.post("/chat/completions", json={**body, "max_tokens": 10**6}).json()
+        assert clipped["usage"]["total_tokens"] <= CONTEXT
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_scored_with_one_command_and_its_server_is_gone_after(
+    checkpoint: Path, data: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", "from harness.cli import main; main()", "run", "--model", str(checkpoint)]
+    command += ["--tasks", "toucan", "--data", str(data), "--output-dir", str(folder), "--max-tokens", "32"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    toucan = json.loads((folder / "results.json").read_text())["tasks"]["toucan"]
+    assert toucan["samples"]["expected"] == 12
+    assert toucan["complete"]
+    assert not _alive(_server_pid(folder))
+
+
+@pytest.mark.slow
+def test_a_killed_harness_leaves_no_server_behind(checkpoint: Path, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", "from harness.cli import main; main()", "run", "--model", str(checkpoint)]
+    command += ["--tasks", "toucan", "--data", str(data), "--output-dir", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while "started server" not in (log.read_text() if (log := folder / "run.log").exists() else ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    server = _server_pid(folder)
+    while _alive(server):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _server_pid(folder: Path) -> int:
+    return int((folder / "run.log").read_text().split("started server, pid ")[1].split(":")[0])
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
