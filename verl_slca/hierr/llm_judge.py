@@ -158,4 +158,4 @@ def _cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     head = limit // 2
-    return f"{text[:head]}...(cut)...{text[-(limit - head):]}"
+    return f"{text[:head]}...(cut)...{text[-(limit - head) :]}"

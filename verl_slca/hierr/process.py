@@ -1,6 +1,6 @@
 """The process reward of HierR: how right the tool calls of a rollout are, in [0, 1].
 
-    S_process = 0.10 format + 0.25 name + 0.15 key + 0.20 value + 0.30 parallel   (arXiv:2609.29050, HierR)
+S_process = 0.10 format + 0.25 name + 0.15 key + 0.20 value + 0.30 parallel   (arXiv:2609.29050, HierR)
 """
 
 from __future__ import annotations

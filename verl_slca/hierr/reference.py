@@ -36,7 +36,9 @@ def gold_from(truth: Mapping[str, Any]) -> Gold:
     items = raw if isinstance(raw, list) else []
     nested = bool(items) and isinstance(items[0], list)
     steps = [item for item in items if isinstance(item, list)] if nested else [items]
-    read = [tuple(_gold_call(entry) for entry in step if isinstance(entry, str | dict) and entry != {}) for step in steps]
+    read = [
+        tuple(_gold_call(entry) for entry in step if isinstance(entry, str | dict) and entry != {}) for step in steps
+    ]
     return Gold(
         question=str(truth.get("question_content") or ""),
         allowed_tools=tuple(str(name) for name in plain(truth.get("allowed_tools")) or ()),

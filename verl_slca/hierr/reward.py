@@ -1,6 +1,6 @@
 """One rollout and its gold in, the two segment rewards of HierR out.
 
-    total = w_tool * S_process + w_sum * S_summary     (1.0 and 1.0 in the paper; stock GRPO trains on this)
+total = w_tool * S_process + w_sum * S_summary     (1.0 and 1.0 in the paper; stock GRPO trains on this)
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ async def score_rollout(trajectory: Trajectory, gold: Gold, judge: SummaryJudge,
     said = [result.content for result in trajectory.results if result.content.strip()]
     question = f"{gold.context}\n{gold.question}" if gold.context else gold.question
     judgeable = has_summary and bool(reply) and bool(said or not gold.calls)
-    return await _with_summary(score, tried, gold, has_tool, has_summary, judgeable, question, said, reply, judge, config)
+    return await _with_summary(
+        score, tried, gold, has_tool, has_summary, judgeable, question, said, reply, judge, config
+    )
 
 
 async def score_text(
@@ -147,9 +149,7 @@ async def score_text(
     return await _score_reference(text, reference.gold_from(ground_truth), judge, config, turns)
 
 
-async def _score_reference(
-    text: str, gold: Gold, judge: SummaryJudge, config: HierrConfig, turns: int
-) -> HierrReward:
+async def _score_reference(text: str, gold: Gold, judge: SummaryJudge, config: HierrConfig, turns: int) -> HierrReward:
     has_tool, has_summary = turns > 1, turns > 0
     if not gold.allowed_tools:
         return HierrReward(0.0, 0.0, 0.0, fault="missing_allowed_tools")
