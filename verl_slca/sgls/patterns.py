@@ -74,16 +74,28 @@ def search(pattern: str, text: str) -> bool:
     return compiled(pattern).search(text, timeout=SEARCH_SECONDS) is not None
 
 
-def sample(pattern: str, rng: random.Random) -> str | None:
-    """A text made to match `pattern`, or None for one that only `regex` can read.
+def sample(pattern: str, rng: random.Random, shortest: int = 0, longest: int = 10_000) -> str | None:
+    """A text made to match `pattern`, or None when none is found.
 
-    Look-around and back-references are followed only roughly: the caller validates.
+    Look-around and back-references are followed only roughly, and a pattern that only `regex` can read is
+    not followed at all: the caller validates.
+
+    Args:
+        pattern: as in a JSON Schema; it may match a part of the text only.
+        rng: source of all choices.
+        shortest: least length of the text, in characters.
+        longest: greatest length of the text.
     """
     try:
         parsed = _parsed(pattern)
     except (re.error, RecursionError, OverflowError):
         return None
-    return "".join(_piece(item, rng) for item in parsed)
+    for attempt in range(40):
+        spread = 6 if attempt < 4 else min(shortest, 200) + 6
+        text = "".join(_piece(item, rng, spread) for item in parsed)
+        if shortest <= len(text) <= longest:
+            return text
+    return None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -91,7 +103,7 @@ def _parsed(pattern: str) -> Any:
     return sre_parser.parse(pattern)
 
 
-def _piece(item: tuple[Any, Any], rng: random.Random) -> str:
+def _piece(item: tuple[Any, Any], rng: random.Random, spread: int) -> str:
     op, value = item
     if op is sre.LITERAL:
         return chr(value)
@@ -102,15 +114,15 @@ def _piece(item: tuple[Any, Any], rng: random.Random) -> str:
     if op is sre.IN:
         return _member(value, rng)
     if op is sre.BRANCH:
-        return "".join(_piece(part, rng) for part in rng.choice(value[1]))
+        return "".join(_piece(part, rng, spread) for part in rng.choice(value[1]))
     if op is sre.SUBPATTERN:
-        return "".join(_piece(part, rng) for part in value[3])
+        return "".join(_piece(part, rng, spread) for part in value[3])
     if op is sre.ATOMIC_GROUP:
-        return "".join(_piece(part, rng) for part in value)
+        return "".join(_piece(part, rng, spread) for part in value)
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
         low, high, body = value
-        count = rng.randint(low, min(int(high), low + 6))
-        return "".join(_piece(part, rng) for _ in range(count) for part in body)
+        count = rng.randint(low, min(int(high), low + spread))
+        return "".join(_piece(part, rng, spread) for _ in range(count) for part in body)
     return ""
 
 

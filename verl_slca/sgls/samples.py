@@ -8,8 +8,8 @@ import random
 import re
 import uuid
 
-_WORDS = ("alpha", "amber", "atlas", "cedar", "delta", "ember", "harbor", "juniper", "maple", "meridian", "nova", "onyx",
-          "orchid", "quartz", "river", "sierra", "summit", "willow")  # fmt: skip
+_WORDS = ("alpha", "amber", "atlas", "cedar", "delta", "ember", "harbor", "juniper", "maple", "meridian", "nova",
+          "onyx", "orchid", "quartz", "river", "sierra", "summit", "willow")  # fmt: skip
 _CITIES = ("Amsterdam", "Bogota", "Cairo", "Denver", "Kyoto", "Lisbon", "Lyon", "Nairobi", "Oslo", "Quito", "Seoul",
            "Toronto")  # fmt: skip
 _PEOPLE = ("Alex Kim", "Ana Silva", "Ben Okafor", "Chloe Martin", "Daniel Novak", "Emma Rossi", "Jonas Berg",
@@ -82,6 +82,7 @@ def tokens(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in re.split(r"[\W_]+", spaced) if word)
 
 
+@functools.lru_cache(maxsize=8192)
 def number_range(name: str) -> tuple[float, float, int]:
     """Lowest, highest and decimals of a number called `name`; 1 to 100 with two where nothing is known."""
     for word in reversed(tokens(name)):
@@ -92,17 +93,26 @@ def number_range(name: str) -> tuple[float, float, int]:
 
 def text(name: str, rng: random.Random) -> str:
     """A short text that fits a field called `name`."""
+    choices, kind, prefix = _kind_of_text(name)
+    if choices:
+        return rng.choice(choices)
+    if kind:
+        return formatted(kind, rng) or ""
+    if prefix:
+        return f"{prefix}_{rng.randrange(16**6):06x}"
+    return f"{rng.choice(_WORDS)} {rng.choice(_WORDS)}"
+
+
+@functools.lru_cache(maxsize=8192)
+def _kind_of_text(name: str) -> tuple[tuple[str, ...], str, str]:
     words = tokens(name)
     for word in reversed(words):
         if word in _CHOICES:
-            return rng.choice(_CHOICES[word])
+            return _CHOICES[word], "", ""
     last = words[-1] if words else ""
-    for ending, kind in _FORMAT_OF.items():
-        if last == ending:
-            return formatted(kind, rng) or ""
     if last in ("id", "key", "token", "hash", "identifier"):
-        return f"{(words[-2] if len(words) > 1 else 'id')[:12]}_{rng.randrange(16**6):06x}"
-    return f"{rng.choice(_WORDS)} {rng.choice(_WORDS)}"
+        return (), "", words[-2][:12] if len(words) > 1 else "id"
+    return (), _FORMAT_OF.get(last, ""), ""
 
 
 _FORMAT_OF = {
@@ -121,17 +131,20 @@ _FORMAT_OF = {
 
 def formatted(kind: str, rng: random.Random) -> str | None:
     """A text of a JSON Schema format, None for a format that is not enforced."""
-    moment = _FIRST_DAY + datetime.timedelta(minutes=rng.randrange(366 * 24 * 60))
-    word = rng.choice(_WORDS)
-    number = rng.getrandbits(32)
-    return {
-        "date": f"{moment:%Y-%m-%d}",
-        "date-time": f"{moment:%Y-%m-%dT%H:%M:%SZ}",
-        "time": f"{moment:%H:%M:%S}",
-        "email": f"{word}@example.com",
-        "uri": f"https://example.com/{word}",
-        "url": f"https://example.com/{word}",
-        "uuid": str(uuid.UUID(int=number << 96 | number * 0x9E3779B9, version=4)) if kind == "uuid" else None,
-        "ipv4": f"192.0.2.{number % 254 + 1}",
-        "ipv6": f"2001:db8::{number % 0xFFFF:x}",
-    }.get(kind)
+    if kind in _MOMENTS:
+        moment = _FIRST_DAY + datetime.timedelta(minutes=rng.randrange(366 * 24 * 60))
+        return moment.strftime(_MOMENTS[kind])
+    if kind == "email":
+        return f"{rng.choice(_WORDS)}@example.com"
+    if kind in ("uri", "url"):
+        return f"https://example.com/{rng.choice(_WORDS)}"
+    if kind == "uuid":
+        return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    if kind == "ipv4":
+        return f"192.0.2.{rng.randint(1, 254)}"
+    if kind == "ipv6":
+        return f"2001:db8::{rng.randint(1, 0xFFFF):x}"
+    return None
+
+
+_MOMENTS = {"date": "%Y-%m-%d", "date-time": "%Y-%m-%dT%H:%M:%SZ", "time": "%H:%M:%S"}

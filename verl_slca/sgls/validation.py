@@ -65,6 +65,39 @@ def matches(pattern: str, text: str) -> bool:
         raise SchemaLimitError(f"pattern {pattern[:80]!r} took too long") from error
 
 
+_PLAIN_TYPES: dict[Any, tuple[type, ...]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+}
+
+
+def _plain_types(name: Any) -> tuple[type, ...]:
+    return _PLAIN_TYPES.get(name, ()) if type(name) is str else ()
+
+
+_MORE_THAN_TYPE = set(Draft202012Validator.VALIDATORS) - {"type"}
+
+
+def _properties(validator: Any, properties: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    for name, child in properties.items():
+        if name in instance:
+            value = instance[name]
+            # Most properties assert a type and nothing else; making a validator for each costs ten times this.
+            if (
+                type(child) is dict
+                and type(value) in _plain_types(child.get("type"))
+                and child.keys().isdisjoint(_MORE_THAN_TYPE)
+            ):
+                continue
+            yield from validator.descend(value, child, path=name, schema_path=name)
+
+
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if isinstance(instance, str) and not matches(pattern, instance):
         yield ValidationError(f"must match the pattern {pattern[:100]}")
@@ -169,6 +202,7 @@ BoundedValidator: Any = extend(
         name: _counted(check)
         for name, check in {
             **Draft202012Validator.VALIDATORS,
+            "properties": _properties,
             "pattern": _pattern,
             "patternProperties": _pattern_properties,
             "additionalProperties": _additional_properties,

@@ -58,7 +58,7 @@ def rules_response(request: BackendRequest) -> BackendResponse:
     content = ""
     for optional in (1.0, 0.0):
         try:
-            value = generate(schema, random.Random(seed), echo, optional)
+            value = generate(schema, random.Random(seed), echo, optional, trusted=not declared)
         except DataError as error:
             raise SimulatorFault("simulator_output_schema", f"{tool.name}: {error}") from error
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
