@@ -373,10 +373,10 @@ class GenerationEngine:
             taken = source if row <= source and shared == self._cached[source] else parked[self._last_used[row:].argmin()]
             if taken != source and shared:
                 self._cache.copy(int(source), int(taken), int(shared))
+            self._cached[taken] = request.cached_tokens = int(shared)
             self._swap(int(taken), row)
             self._tokens[row, :length] = request.prompt
             self._lengths[row] = length
-            self._cached[row] = request.cached_tokens = int(shared)
             self._running.append(request)
 
     def _longest_prefix(self, prompt: np.ndarray) -> tuple[int, int]:
