@@ -24,7 +24,7 @@ from verl_slca.parsing import call_from, render_call
 from verl_slca.trajectory import ToolCall, ToolResult
 
 _OVERFLOW = re.compile(r"context.{0,9}(length|size|window)|max(imum)?.model.len|prompt.{0,20}too long", re.IGNORECASE)
-_FINISHED = ("stop", "tool_calls", "function_call")
+_FINISHED = ("stop", "length", "tool_calls")
 
 
 class ContextOverflowError(Exception):
@@ -163,19 +163,20 @@ class ChatPolicy:
         except PolicyServerFault as fault:
             self.fault = fault.detail
             raise
-        choice = reply.choices[0]
-        text, assistant = _text_and_message(choice.message)
+        choice = reply["choices"][0]
+        text, assistant = _text_and_message(choice["message"])
         self._messages.append(assistant)
         self._call_ids = [call["id"] for call in assistant.get("tool_calls", ())]
-        self._count(reply.usage)
-        return Action(text, finished=choice.finish_reason != "length" and self._used <= self._budget)
+        self._count(reply.get("usage"))
+        return Action(text, finished=choice["finish_reason"] != "length" and self._used <= self._budget)
 
-    async def _complete(self, max_tokens: int | None) -> Any:
+    async def _complete(self, max_tokens: int | None) -> dict[str, Any]:
         varying: dict[str, Any] = {"messages": self._messages, "seed": self._seed + len(self._messages)}
         if max_tokens is not None:
             varying["max_tokens"] = max_tokens
         try:
-            reply = await self._client.chat.completions.create(**self._fixed, **varying)
+            # The client's own untyped request: same retries and errors, without typed copies of long conversations.
+            reply = await self._client.post("/chat/completions", cast_to=object, body={**self._fixed, **varying})
         except openai.BadRequestError as error:
             if _OVERFLOW.search(str(error)):
                 raise ContextOverflowError(str(error)) from error
@@ -186,41 +187,51 @@ class ChatPolicy:
             raise PolicyServerFault("policy_server_malformed", f"the reply is not JSON: {error}") from error
         finally:
             self.usage = Usage(self.usage.requests + 1, self.usage.prompt_tokens, self.usage.completion_tokens)
-        choices = getattr(reply, "choices", None)
-        if not choices or choices[0].message is None or choices[0].finish_reason not in (*_FINISHED, "length"):
+        if not _is_finished(reply):
             raise PolicyServerFault("policy_server_malformed", f"no finished choice in the reply: {str(reply)[:500]}")
-        return reply
+        return reply  # type: ignore[return-value]
 
-    def _count(self, usage: Any) -> None:
-        if usage is None:
+    def _count(self, usage: Mapping[str, Any] | None) -> None:
+        if not usage:
             return
-        self.usage = Usage(
-            self.usage.requests,
-            self.usage.prompt_tokens + usage.prompt_tokens,
-            self.usage.completion_tokens + usage.completion_tokens,
-        )
+        prompt, completion = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+        before = self.usage
+        self.usage = Usage(before.requests, before.prompt_tokens + prompt, before.completion_tokens + completion)
         if self._prompt_tokens is None:
-            self._prompt_tokens = usage.prompt_tokens
+            self._prompt_tokens = prompt
         # Whatever lies behind the first prompt, tool responses included, is response: the trainer's count.
-        self._used = usage.prompt_tokens + usage.completion_tokens - self._prompt_tokens
+        self._used = prompt + completion - self._prompt_tokens
 
 
-def _text_and_message(message: Any) -> tuple[str, dict[str, Any]]:
-    content = message.content or ""
-    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+def _is_finished(reply: object) -> bool:
+    """True when the reply has a first choice with a message, and says how it ended."""
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict) or choice.get("finish_reason") not in _FINISHED:
+        return False
+    message = choice.get("message")
+    return isinstance(message, dict) and all(
+        isinstance(call, dict) and isinstance(call.get("function"), dict) and call.get("id")
+        for call in message.get("tool_calls") or ()
+    )
+
+
+def _text_and_message(message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The turn as one text, and as the server wants to see it again."""
+    content = message.get("content") or ""
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
     history: dict[str, Any] = {"role": "assistant", "content": content}
     text = f"<think>\n{reasoning}\n</think>\n\n{content}" if reasoning else content
-    calls = message.tool_calls or ()
-    if calls:
-        history["tool_calls"] = [call.model_dump(exclude_none=True) for call in calls]
-        blocks = (_block(call.function.name, call.function.arguments) for call in calls)
-        text = "\n".join(part for part in (text, *blocks) if part)
     if reasoning:
         history["reasoning_content"] = reasoning
+    if calls := message.get("tool_calls"):
+        history["tool_calls"] = calls
+        blocks = (_block(call["function"].get("name"), call["function"].get("arguments")) for call in calls)
+        text = "\n".join(part for part in (text, *blocks) if part)
     return text, history
 
 
-def _block(name: str, arguments: str) -> str:
+def _block(name: Any, arguments: Any) -> str:
     """The hermes block of a call that the server took apart; arguments that are no JSON object stay malformed."""
     call = call_from({"name": name, "arguments": arguments or {}})
     if isinstance(call, ToolCall):

@@ -13,6 +13,7 @@ supersedes the old one. When a run ends, the lines are put in order of id, one p
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import hashlib
 import json
@@ -132,13 +133,13 @@ class Journal:
         """Every sample with a line."""
         return frozenset(self._at)
 
-    def append(self, record: Record) -> None:
-        """Write `record` and return once it is on disk."""
+    async def append(self, record: Record) -> None:
+        """Write `record`, and return once it is on disk; others may append in the meantime."""
         line = record.to_line()
         self._at[record.key] = (self._file.tell(), len(line), record.status)
         self._file.write(line)
         self._file.flush()
-        os.fsync(self._file.fileno())
+        await asyncio.to_thread(os.fsync, self._file.fileno())
 
     def records(self) -> Iterator[Record]:
         """The latest record of each sample, in order of task and id, read from disk one at a time."""

@@ -216,7 +216,7 @@ async def _play_task(
         nonlocal in_a_row
         for sample in queue:
             record = await _record(plan.task.name, sample, play)
-            journal.append(record)
+            await journal.append(record)
             progress.finished(record.status)
             in_a_row = in_a_row + 1 if record.status == "infrastructure_error" else 0
             if in_a_row >= enough:

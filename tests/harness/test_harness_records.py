@@ -1,3 +1,4 @@
+import asyncio
 import json
 from pathlib import Path
 
@@ -12,10 +13,14 @@ def record(id: str, status: str = "ok", **more: object) -> Record:
     return Record(id=id, task="toucan", kind="k", status=status, scores=scores, **more)  # type: ignore[arg-type]
 
 
+def append(journal: Journal, *records: Record) -> None:
+    for each in records:
+        asyncio.run(journal.append(each))
+
+
 def journal_of(path: Path, *records: Record) -> Path:
     with Journal(path) as journal:
-        for each in records:
-            journal.append(each)
+        append(journal, *records)
     return path
 
 
@@ -28,7 +33,7 @@ def test_a_record_survives_its_line_whatever_the_model_wrote() -> None:
 
 def test_a_line_is_on_disk_once_append_returns(tmp_path: Path) -> None:
     with Journal(tmp_path / "s.jsonl") as journal:
-        journal.append(record("a"))
+        append(journal, record("a"))
         assert Record.from_line((tmp_path / "s.jsonl").read_bytes()) == record("a")
 
 
@@ -39,7 +44,7 @@ def test_a_torn_last_line_is_cut_off_and_its_sample_is_open_again(tmp_path: Path
     with Journal(path) as journal:
         assert journal.status(("toucan", "a")) == "ok"
         assert journal.status(("toucan", "b")) is None
-        journal.append(record("b"))
+        append(journal, record("b"))
     assert [json.loads(line)["id"] for line in path.read_text().splitlines()] == ["a", "b"]
 
 
@@ -74,8 +79,7 @@ def test_a_retried_sample_supersedes_its_infrastructure_error(tmp_path: Path) ->
 def test_sort_leaves_one_line_per_sample_in_order(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     with Journal(path) as journal:
-        for each in (record("b"), record("a", "infrastructure_error"), record("a")):
-            journal.append(each)
+        append(journal, record("b"), record("a", "infrastructure_error"), record("a"))
         journal.sort()
     assert path.read_bytes() == record("a").to_line() + record("b").to_line()
 
