@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_slca.segments import last_run_start, mask_rule, turn_segments
@@ -23,6 +23,7 @@ def runs(mask: list[int]) -> list[list[int]]:
 masks = st.integers(1, 12).flatmap(lambda t: st.lists(st.lists(st.integers(0, 1), min_size=t, max_size=t), max_size=6))
 
 
+@settings(deadline=None, max_examples=60)
 @given(masks.filter(bool), st.sampled_from([torch.int64, torch.float32, torch.bool, torch.int32]))
 def test_mask_rule_is_the_table_of_the_method(rows, dtype):
     tool, summary = mask_rule(torch.tensor(rows).to(dtype))

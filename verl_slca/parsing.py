@@ -20,8 +20,12 @@ from verl_slca.trajectory import Stop, ToolCall, ToolResult, Trajectory, Turn
 MAX_NESTING = 64
 """Deepest JSON accepted in a call; the standard parser's own limit depends on the caller's stack."""
 
+MAX_QUOTED_TAGS = 8
+"""Most ``</tool_call>`` tried as the end of one block, the others being inside its strings."""
+
 _TAG = re.compile(r"<(/?)(think|thinking|tool_call|tool_response)>")
 _THINK_END = re.compile(r"</think(?:ing)?>")
+_BLOCK_CLOSE = re.compile("</tool_call>")
 _BLOCK_END = re.compile(r"</tool_call>|<tool_response>")
 _SPACE = re.compile(r"\s*")
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
@@ -197,17 +201,22 @@ def _read_turn(text: str, start: int, flat: bool) -> tuple[ParsedTurn, int]:
 def _read_block(text: str, start: int, flat: bool) -> tuple[Block, int, bool, int]:
     """The block whose body starts at `start`: itself, opening tags inside it, whether it closes, its end.
 
-    The JSON is read first, so tags inside its strings do not end it. Failing attempts stay linear over a whole
-    text, since a bare tag is no JSON: an attempt that fails later saw all tags up to there inside strings.
+    A closing tag inside a JSON string does not end the block: the next ones are tried while the text before them
+    breaks off inside a string. Few tries, so that hostile text costs no more than linear time.
     """
-    body = _SPACE.match(text, start).end()  # type: ignore[union-attr]
-    value, json_end, error = _decode(text, body)
-    if error is None:
-        after = _SPACE.match(text, json_end).end()  # type: ignore[union-attr]
-        if text.startswith(_CLOSE, after):
-            return _block_from(value), 0, True, after + len(_CLOSE)
-        error = "text after the JSON"
-    ending = (_BLOCK_END if flat else re.compile(_CLOSE)).search(text, start)
+    error = None
+    end = text.find(_CLOSE, start)
+    for _ in range(MAX_QUOTED_TAGS):
+        if end < 0:
+            break
+        value, problem = _decode(text[start:end].strip())
+        if problem is None:
+            return _block_from(value), 0, True, end + len(_CLOSE)
+        error = error or problem
+        if "Unterminated string" not in problem:
+            break
+        end = text.find(_CLOSE, end + 1)
+    ending = (_BLOCK_END if flat else _BLOCK_CLOSE).search(text, start)
     stop = ending.start() if ending else len(text)
     inner = text.count(_OPEN, start, stop)
     if ending is None or ending.group() != _CLOSE:
@@ -239,9 +248,8 @@ def call_from(entry: object) -> ToolCall | str:
     if arguments is None:
         arguments = {}
     if isinstance(arguments, str):
-        decoded, end, error = _decode(arguments, 0)
-        if error is None and not arguments[end:].strip():
-            arguments = decoded
+        decoded, problem = _decode(arguments)
+        arguments = arguments if problem else decoded
     if not isinstance(arguments, dict):
         return f"arguments of {name!r} must be a JSON object, got {_kind(arguments)}"
     return ToolCall(name, arguments)
@@ -274,18 +282,18 @@ def _finite_float(literal: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite_float)
 
 
-def _decode(text: str, start: int) -> tuple[Any, int, str | None]:
-    """(value, end, None) of the strict JSON value at `start`, or (None, start, what is wrong)."""
+def _decode(text: str) -> tuple[Any, str | None]:
+    """(value, None) of strict JSON text, or (None, what is wrong)."""
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        return None, start, f"not valid JSON ({error.msg} at character {error.pos - start})"
+        return None, f"not valid JSON ({error.msg} at character {error.pos})"
     except RecursionError:
-        return None, start, f"JSON nested deeper than {MAX_NESTING} levels"
+        return None, f"JSON nested deeper than {MAX_NESTING} levels"
     except ValueError as error:
-        return None, start, f"not valid JSON ({_short(str(error))})"
+        return None, f"not valid JSON ({_short(str(error))})"
     problem = _unusable(value)
-    return (None, start, problem) if problem else (value, end, None)
+    return (None, problem) if problem else (value, None)
 
 
 def _unusable(value: Any) -> str | None:
