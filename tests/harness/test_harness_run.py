@@ -256,7 +256,7 @@ def test_a_sample_that_is_not_in_the_data_is_refused(
         (["--temperature", "-1"], "temperature must be in [0, 2]"),
         (["--max-turns", "0"], "max_turns must be at least 1"),
         (["--max-tokens", "0"], "max_tokens must be at least 1"),
-        (["--max-tokens", "many"], "is not a valid int"),
+        (["--max-tokens", "many"], "Invalid value for"),
         (["--no-such-option", "1"], "No such option"),
         (["--config", "missing.yaml"], "cannot be read"),
         (["--output-dir", "."], "is not empty and is no run folder"),
@@ -415,3 +415,13 @@ def test_two_folders_made_alike_hold_alike_results(server: ScriptedServer, run: 
     assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
     assert samples(tmp_path / "a") == samples(tmp_path / "b")
     shutil.rmtree(tmp_path / "a")
+
+
+def test_real_rows_of_the_published_data_are_played(server: ScriptedServer, run: Any, tmp_path: Path) -> None:
+    shared = Path(os.environ.get("SLCA_SHARED", Path(__file__).parents[3] / "shared")) / "data/toucan_rl.jsonl"
+    if not shared.exists():
+        pytest.skip("no published rows here; set SLCA_SHARED")
+    assert run("--data", shared) == 0
+    assert results(tmp_path / "run")["complete"]
+    assert set(results(tmp_path / "run")["kinds"]) == {"tool_call", "irrelevant"}
+    assert value(tmp_path / "run", "success@0.9", "irrelevant") == 1.0

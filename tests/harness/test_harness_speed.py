@@ -1,0 +1,33 @@
+import io
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from scripted_server import make_rows, write_rows
+
+from harness.run import RunOptions, run
+
+
+@pytest.fixture
+def instant() -> Iterator[str]:
+    command = [sys.executable, str(Path(__file__).with_name("instant_server.py"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        process.kill()
+
+
+@pytest.mark.slow
+def test_the_harness_takes_less_than_5_ms_of_processor_time_per_request(instant: str, tmp_path: Path) -> None:
+    """Processor time, which a busy machine changes least: episode, HTTP client, scoring and the line on disk."""
+    data = write_rows(tmp_path / "rows.jsonl", make_rows(1000))
+    started = time.process_time()
+    options = RunOptions(model=instant, tasks="toucan", output_dir=tmp_path / "run", data=data)
+    assert run(options, Console(file=io.StringIO()))
+    per_request = (time.process_time() - started) / 1000
+    print(f"{1000 * per_request:.2f} ms per request, loading and reporting included")
+    assert per_request < 0.005
