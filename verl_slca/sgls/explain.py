@@ -59,9 +59,8 @@ def _explain(error: ValidationError) -> Iterator[ArgumentError]:
     if keyword == "required" and isinstance(error.schema, dict):
         wanted = described(error.schema.get("properties", {}).get(error.absolute_path[-1], True))
         message += f" ({wanted})" if wanted != "any value" else ""
-    yield ArgumentError(
-        path_text(error.absolute_path), "" if keyword == "required" else cut_json(error.instance), message
-    )
+    absent = keyword in ("required", "dependentRequired")
+    yield ArgumentError(path_text(error.absolute_path), "" if absent else cut_json(error.instance), message)
 
 
 def _alternatives(error: ValidationError) -> Iterator[ArgumentError]:
@@ -132,12 +131,7 @@ def _choices(values: Any) -> str:
 
 
 def _counted(noun: str, bound: str) -> Callable[[Any], str]:
-    return lambda n: f"must have at {bound} {n} {noun}{'' if n == 1 else noun_plural(noun)}"
-
-
-def noun_plural(noun: str) -> str:
-    """The ending that makes `noun` plural."""
-    return "" if noun.endswith("s") else "s"
+    return lambda n: f"must have at {bound} {n} {noun}{'' if n == 1 else 's'}"
 
 
 _MESSAGES: dict[str, Callable[[Any], str]] = {
@@ -161,5 +155,4 @@ _MESSAGES: dict[str, Callable[[Any], str]] = {
     "items": lambda schema: "has too many items",
     "unevaluatedProperties": lambda schema: "has fields that are not allowed",
     "unevaluatedItems": lambda schema: "has too many items",
-    "dependentRequired": lambda needs: "lacks a field that another one needs",
 }

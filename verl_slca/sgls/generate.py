@@ -239,10 +239,13 @@ class _Draw:
                     continue
         extra = node.get("additionalProperties", True)
         names = [key for key in node.get("required", ()) if key not in properties]
-        names += [f"field_{i}" for i in range(min(int(node.get("minProperties", 0)), 100) - len(drawn) - len(names))]
+        wanted = min(int(node.get("minProperties", 0)), 100)
         for pattern, child in node.get("patternProperties", {}).items():
-            if not drawn and (key := patterns.sample(pattern, self.rng)) is not None:
-                drawn[key] = self.value(child, key, depth + 1)
+            for _ in range(max(wanted - len(drawn), 0 if drawn else 1)):
+                key = patterns.sample(pattern, self.rng)
+                if key is not None:
+                    drawn[key] = self.value(child, key, depth + 1)
+        names += [f"field_{i}" for i in range(wanted - len(drawn) - len(names))]
         for key in names:
             drawn[key] = self.value(extra, key, depth + 1)
         return drawn

@@ -10,19 +10,17 @@ else that is wrong is named with its path.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote
 
 from verl_slca.errors import DataError
 from verl_slca.sgls.patterns import PatternError, compiled
+from verl_slca.sgls.references import check_chains, reference_targets
 
 MAX_DEPTH = 64
 """Deepest nesting of a schema document, in JSON levels; the deepest real tool seen has 18."""
 MAX_NODES = 20_000
 """Most JSON values in a schema document; the largest real tool seen has about 3,000."""
-MAX_CHAIN = 32
-"""Longest chain of ``$ref`` / ``allOf`` / ``anyOf`` / ... applied to one and the same value."""
 
 JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 _TYPES: dict[str, str | None] = {
@@ -144,7 +142,7 @@ class _Normaliser:
         self.where = where
         # Before 2019-09 a `$ref` hides everything beside it.
         self.ref_hides_siblings = any(f"draft-0{n}" in str(root.get("$schema")) for n in (3, 4, 6, 7))
-        self.targets = _reference_targets(root, where)
+        self.targets = reference_targets(root, where)
         self.seen: dict[int, str] = {}
         self.lifted: dict[int, str] = {}
         self.definitions: dict[str, Any] = {}
@@ -153,7 +151,7 @@ class _Normaliser:
         self.visit(self.root, self.where)
         if self.definitions:
             self.root["$defs"] = self.definitions
-        self.check_chains()
+        check_chains(self.root, self.seen)
         return self.root
 
     def visit(self, node: Any, path: str) -> None:
@@ -309,77 +307,6 @@ class _Normaliser:
         except PatternError as error:
             raise DataError(f"pattern {_short(pattern)}: {error}; rewrite or remove it", path) from error
 
-    def check_chains(self) -> None:
-        """Raise unless every chain of schemas applied to one value ends within `MAX_CHAIN` steps."""
-        length: dict[int, int] = {}
-
-        def too_long(start: str) -> DataError:
-            return DataError(
-                f"more than {MAX_CHAIN} $ref / allOf / anyOf steps, or a loop of them, apply to one value; break it",
-                start,
-            )
-
-        def chain(node: Any, start: str, depth: int) -> int:
-            if not isinstance(node, dict):
-                return 0
-            if id(node) not in length:
-                if depth > MAX_CHAIN:
-                    raise too_long(start)
-                steps = [chain(child, start, depth + 1) for child in self._in_place(node)]
-                length[id(node)] = 1 + max(steps, default=0)
-            if length[id(node)] > MAX_CHAIN:
-                raise too_long(start)
-            return length[id(node)]
-
-        for schema in _dicts(self.root):
-            if id(schema) in self.seen:
-                chain(schema, self.seen[id(schema)], 0)
-
-    def _in_place(self, node: dict[str, Any]) -> Iterator[Any]:
-        if "$ref" in node:
-            yield self.root if node["$ref"] == "#" else self.definitions[node["$ref"].removeprefix("#/$defs/")]
-        for key in ("allOf", "anyOf", "oneOf"):
-            yield from node.get(key, ())
-        for key in ("not", "if", "then", "else"):
-            if key in node:
-                yield node[key]
-        yield from node.get("dependentSchemas", {}).values()
-
-
-def _reference_targets(root: dict[str, Any], where: str) -> dict[str, Any]:
-    """Each reference string of the raw document -> the value it names, or None."""
-    base = str(root.get("$id") or "")
-    refs: set[str] = set()
-    anchors: dict[str, Any] = {}
-    for node in _dicts(root):
-        refs.update(ref for key in ("$ref", "$recursiveRef", "$dynamicRef") if isinstance(ref := node.get(key), str))
-        for key in ("$anchor", "$dynamicAnchor", "$id"):
-            name = node.get(key)
-            if isinstance(name, str) and (key != "$id" or name.startswith("#")):
-                anchors[name.removeprefix("#")] = node
-            elif isinstance(name, str) and node is not root:
-                anchors[""] = None  # a nested $id moves what "#..." means below it
-    if refs and "" in anchors:
-        raise DataError("a nested $id beside $ref is not supported; remove the $id", where)
-    return {ref: _target(root, ref.removeprefix(base.rstrip("#")) if base else ref, anchors) for ref in refs}
-
-
-def _target(root: dict[str, Any], ref: str, anchors: Mapping[str, Any]) -> Any:
-    if ref in ("", "#"):
-        return root
-    if not ref.startswith("#/"):
-        return anchors.get(ref[1:]) if ref.startswith("#") else None
-    node: Any = root
-    for part in unquote(ref[2:]).split("/"):
-        part = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict):
-            node = node.get(part)
-        elif isinstance(node, list) and part.isdecimal() and len(part) < 7 and int(part) < len(node):
-            node = node[int(part)]
-        else:
-            return None
-    return node
-
 
 def _admit_null(node: dict[str, Any]) -> None:
     """Accept null, as OpenAPI's ``nullable: true`` asks."""
@@ -401,18 +328,6 @@ def _number(text: str) -> Any:
             continue
         return value if abs(value) < 1e300 else text
     return text
-
-
-def _dicts(node: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object inside `node`, itself included; shared ones once."""
-    stack, seen = [node], set()
-    while stack:
-        value = stack.pop()
-        if isinstance(value, (dict, list)) and id(value) not in seen:
-            seen.add(id(value))
-            if isinstance(value, dict):
-                yield value
-            stack.extend(value.values() if isinstance(value, dict) else value)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

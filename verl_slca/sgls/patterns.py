@@ -93,8 +93,8 @@ def sample(pattern: str, rng: random.Random, shortest: int = 0, longest: int = 1
     for attempt in range(40):
         spread = 6 if attempt < 4 else min(shortest, 200) + 6
         text = "".join(_piece(item, rng, spread) for item in parsed)
-        if shortest <= len(text) <= longest:
-            return text
+        if len(text) >= shortest and (len(text) <= longest or search(pattern, text[:longest])):
+            return text[:longest]
     return None
 
 

@@ -24,7 +24,7 @@ from jsonschema.validators import extend
 
 from verl_slca.sgls.patterns import search
 
-MAX_WORK = 300_000
+MAX_WORK = 100_000
 """Keyword evaluations (plus the length of each list or map they go through) in one validation."""
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
@@ -133,6 +133,14 @@ def _required(validator: Any, names: Any, instance: Any, schema: Any) -> Iterato
                 yield ValidationError("is required", path=[name])
 
 
+def _dependent_required(validator: Any, needs: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        for name, needed in needs.items():
+            for other in needed if name in instance else ():
+                if other not in instance:
+                    yield ValidationError(f"is required when {name} is given", path=[other])
+
+
 def _multiple_of(validator: Any, factor: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     # Exact on the decimal text: in binary floats 0.3 is not a multiple of 0.1.
     if validator.is_type(instance, "number") and Fraction(str(instance)) % Fraction(str(factor)):
@@ -146,16 +154,17 @@ def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> It
 
 def canonical_json(value: Any) -> str:
     """One text per JSON value: keys sorted, no spaces, ASCII, whole floats as integers."""
-    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"))
+    return json.dumps(whole_numbers(value), sort_keys=True, separators=(",", ":"))
 
 
-def _whole(value: Any) -> Any:
+def whole_numbers(value: Any) -> Any:
+    """`value` with every float that is a whole number made an integer: JSON does not tell 2.0 from 2."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(child) for key, child in value.items()}
+        return {key: whole_numbers(child) for key, child in value.items()}
     if isinstance(value, list):
-        return [_whole(child) for child in value]
+        return [whole_numbers(child) for child in value]
     return value
 
 
@@ -207,6 +216,7 @@ BoundedValidator: Any = extend(
             "patternProperties": _pattern_properties,
             "additionalProperties": _additional_properties,
             "required": _required,
+            "dependentRequired": _dependent_required,
             "multipleOf": _multiple_of,
             "uniqueItems": _unique_items,
         }.items()

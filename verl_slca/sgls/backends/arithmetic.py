@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from verl_slca.sgls.samples import tokens
@@ -39,34 +39,33 @@ class UndefinedResultError(ArithmeticError):
     """The operation has no result for these operands; the message is what a calculator would say."""
 
 
-def arithmetic_result(name: str, arguments: Mapping[str, Any]) -> float | None:
+def arithmetic_result(name: str, operands: Sequence[Any]) -> float | None:
     """The result of a call to a calculator tool, None when it is not plainly one.
 
     Args:
         name: tool name; its last word, fillers aside, must be the operation.
-        arguments: two numbers (in the order given), one number, or one list of numbers.
+        operands: values of the arguments, in declared order: two numbers, one number, or one list of numbers.
 
     Raises:
         UndefinedResultError: a division by zero, the root of a negative number, an overflow.
 
     Example:
-        >>> arithmetic_result("calculator-add_numbers", {"a": 2, "b": 40})
+        >>> arithmetic_result("calculator-add_numbers", [2, 40])
         42
-        >>> arithmetic_result("add_note", {"a": 2, "b": 40}) is None
+        >>> arithmetic_result("add_note", [2, 40]) is None
         True
     """
     words = [word for word in tokens(name) if word not in _FILLERS]
     operation = words[-1] if words else ""
-    values = list(arguments.values())
     try:
-        result = _applied(operation, values)
+        result = _applied(operation, list(operands))
     except ZeroDivisionError as error:
         raise UndefinedResultError("division by zero") from error
     except (ValueError, OverflowError, TypeError) as error:
         raise UndefinedResultError("the result is not a number") from error
     if result is None:
         return None
-    if isinstance(result, complex) or not math.isfinite(result):
+    if isinstance(result, complex) or (isinstance(result, float) and not math.isfinite(result)):
         raise UndefinedResultError("the result is not a number")
     if isinstance(result, float):
         rounded = round(result, 10)

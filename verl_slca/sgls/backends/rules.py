@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from typing import Any
 
@@ -17,8 +18,8 @@ from verl_slca.sgls.backends import BackendRequest, BackendResponse
 from verl_slca.sgls.backends.arithmetic import UndefinedResultError, arithmetic_result
 from verl_slca.sgls.backends.infer import inferred_output
 from verl_slca.sgls.generate import generate
-from verl_slca.sgls.schema import CompiledSchema
-from verl_slca.sgls.validation import canonical_json
+from verl_slca.sgls.schema import CompiledSchema, CompiledTool
+from verl_slca.sgls.validation import canonical_json, whole_numbers
 
 MAX_RESPONSE_CHARS = 400
 """A response longer than this is drawn again with required fields only."""
@@ -43,9 +44,11 @@ def rules_response(request: BackendRequest) -> BackendResponse:
     Raises:
         SimulatorFault: no value satisfies the output schema that the tool declares.
     """
-    tool, arguments = request.tool, request.arguments
+    tool, arguments = request.tool, whole_numbers(request.arguments)
+    key = "\x1f".join((str(request.seed), request.world, tool.digest, canonical_json(arguments)))
+    seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
     try:
-        computed = arithmetic_result(tool.name, arguments)
+        computed = arithmetic_result(tool.name, _operands(tool, arguments))
     except UndefinedResultError as error:
         return BackendResponse(f"Error: {error}.", is_error=True)
     declared = tool.output is not None
@@ -53,8 +56,6 @@ def rules_response(request: BackendRequest) -> BackendResponse:
     echo = arguments if declared else _short(arguments)
     if computed is not None:
         echo = {**_numeric_fields(schema, arguments, computed), **arguments}
-    key = "\x1f".join((str(request.seed), request.world, tool.digest, canonical_json(arguments)))
-    seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
     content = ""
     for optional in (1.0, 0.0):
         try:
@@ -67,12 +68,20 @@ def rules_response(request: BackendRequest) -> BackendResponse:
     return BackendResponse(content)
 
 
+def _operands(tool: CompiledTool, arguments: dict[str, Any]) -> list[Any]:
+    """The argument values in the order in which the tool declares them, whatever order the call has."""
+    order = list(tool.parameters.schema.get("properties", {}))
+    rank = {name: position for position, name in enumerate(order)}
+    return [arguments[name] for name in sorted(arguments, key=lambda name: (rank.get(name, len(order)), name))]
+
+
 def _short(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments worth repeating: plain values that fit on a line."""
     return {
         name: value
         for name, value in arguments.items()
-        if isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= _MAX_ECHO_CHARS)
+        if (isinstance(value, (bool, int, float)) and math.isfinite(value))
+        or (isinstance(value, str) and len(value) <= _MAX_ECHO_CHARS)
     }
 
 
