@@ -370,7 +370,9 @@ class GenerationEngine:
             source, shared = self._longest_prefix(request.prompt)
             # A parked conversation that goes on keeps its row; else the row unused for longest is given up.
             parked = np.arange(row, self.max_rows)
-            taken = source if row <= source and shared == self._cached[source] else parked[self._last_used[row:].argmin()]
+            taken = (
+                source if row <= source and shared == self._cached[source] else parked[self._last_used[row:].argmin()]
+            )
             if taken != source and shared:
                 self._cache.copy(int(source), int(taken), int(shared))
             self._cached[taken] = request.cached_tokens = int(shared)
@@ -490,9 +492,7 @@ class GenerationEngine:
             self._tokens = np.pad(self._tokens, ((0, 0), (0, missing)))
 
 
-def sample(
-    logits: torch.Tensor, settings: Sequence[Sampling], uniforms: torch.Tensor
-) -> tuple[list[int], list[float]]:
+def sample(logits: torch.Tensor, settings: Sequence[Sampling], uniforms: torch.Tensor) -> tuple[list[int], list[float]]:
     """One token per row and its log-probability, by inverting the cumulative distribution.
 
     Args:

@@ -1,0 +1,1 @@
+"""Hydra configuration shipped with the package: ``hydra.searchpath=[pkg://verl_slca.adapters.cpu.config]``."""
