@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from verl_slca.cpu_engine import Completion, GenerationEngine, Sampling, derived_seed, sample
+from verl_slca.cpu_engine import Completion, GenerationEngine
 from verl_slca.errors import PolicyServerFault
+from verl_slca.sampling import Sampling, derived_seed, sample
 
-SIZES = dict(
-    vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, head_dim=8, max_position_embeddings=256,
-)  # fmt: skip
+SIZES = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256,
+}  # fmt: skip
 PROMPT = list(range(3, 23))
 
 
@@ -209,9 +210,8 @@ def test_any_mix_of_conversations_gives_the_log_probs_of_full_passes(seed):
         futures = [engine.submit(p, Sampling(int(rng.integers(1, 9)), seed=i)) for i, p in enumerate(chosen)]
         for prompt, future in zip(chosen, futures, strict=True):
             assert_agrees(model, prompt, future.result())
-        prompts = [p + f.result().token_ids + [3, 4] for p, f in zip(chosen[:3], futures[:3], strict=True)] + prompts[
-            :1
-        ]
+        longer = [p + f.result().token_ids + [3, 4] for p, f in zip(chosen[:3], futures[:3], strict=True)]
+        prompts = longer + prompts[:1]
     engine.close()
 
 

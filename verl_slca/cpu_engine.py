@@ -14,56 +14,27 @@ the next turn of a conversation), and new weights only set the cached length to 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
-from transformers import Cache, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin
+from transformers import PreTrainedModel
 
 from verl_slca.errors import PolicyServerFault
+from verl_slca.sampling import Sampling, derived_seed, sample, uniform_stream
+from verl_slca.slot_cache import SlotCache
+
+__all__ = ["Completion", "GenerationEngine", "Sampling", "derived_seed"]
 
 T = TypeVar("T")
 
-GROWTH_TOKENS = 256
 PREFILL_TOKENS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How one completion is sampled.
-
-    Attributes:
-        max_new_tokens: longest completion, in tokens, the stop token included.
-        temperature: 0 takes the most likely token.
-        top_p: smallest set of most likely tokens with at least this probability; 1 keeps all.
-        top_k: number of most likely tokens; -1 or 0 keeps all.
-        stop_token_ids: a completion ends with (and includes) the first of these.
-        seed: of this request's own random numbers. Equal prompt, weights and seed give the equal completion
-            whatever else is in the batch, up to floating-point ties.
-    """
-
-    max_new_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    stop_token_ids: tuple[int, ...] = ()
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature must be >= 0, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,95 +65,6 @@ class _Request:
     sampled: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     cached_tokens: int = 0
-
-
-class _SlotLayer(CacheLayerMixin):
-    """Keys and values of one layer: (slots, heads, tokens, head_dim), written in place at each row's own position."""
-
-    is_sliding = False
-
-    def __init__(self, cache: SlotCache) -> None:
-        super().__init__()
-        self.cache = cache
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        slots, tokens = self.cache.slots, self.cache.tokens
-        self.keys = key_states.new_zeros(slots, key_states.shape[1], tokens, key_states.shape[3])
-        self.values = value_states.new_zeros(slots, value_states.shape[1], tokens, value_states.shape[3])
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
-        cache = self.cache
-        self.keys[cache.write_rows, :, cache.write_positions] = key_states.transpose(1, 2)
-        self.values[cache.write_rows, :, cache.write_positions] = value_states.transpose(1, 2)
-        return self.keys[cache.read_rows, :, : cache.read_length], self.values[cache.read_rows, :, : cache.read_length]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.cache.read_length, 0
-
-    def get_seq_length(self) -> int:
-        return self.cache.read_length
-
-    def get_max_cache_shape(self) -> int:
-        return self.cache.tokens
-
-
-class SlotCache(Cache):
-    """A key/value cache whose rows are independent: each has its own length, and rows can be copied and swapped.
-
-    `address` says which rows and positions the next forward pass writes and reads; the layers allocate
-    themselves on the first pass, so any number and shape of heads works.
-    """
-
-    def __init__(self, layers: int, slots: int) -> None:
-        self.slots = slots
-        self.tokens = 0
-        self.write_rows = self.write_positions = torch.empty(0, dtype=torch.long)
-        self.read_rows: slice | torch.Tensor = slice(0, 0)
-        self.read_length = 0
-        super().__init__(layers=[_SlotLayer(self) for _ in range(layers)])
-
-    def address(self, rows: slice | torch.Tensor, starts: torch.Tensor, width: int, read_length: int) -> torch.Tensor:
-        """Position ids (B, width) int64 of the next pass, row b writing from starts[b] on."""
-        positions = starts[:, None] + torch.arange(width)
-        indices = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        self.write_rows = indices[:, None].expand_as(positions)
-        self.write_positions = positions
-        self.read_rows, self.read_length = rows, read_length
-        return positions
-
-    def reserve(self, tokens: int) -> None:
-        """Room for `tokens` per row; grows in steps of `GROWTH_TOKENS` and keeps what is there."""
-        if tokens <= self.tokens:
-            return
-        self.tokens = -(-tokens // GROWTH_TOKENS) * GROWTH_TOKENS
-        for tensor, layer, name in self._tensors():
-            grown = tensor.new_zeros(*tensor.shape[:2], self.tokens, tensor.shape[3])
-            grown[:, :, : tensor.shape[2]] = tensor
-            setattr(layer, name, grown)
-
-    def copy(self, source: int, target: int, length: int) -> None:
-        """The first `length` positions of row `source` also in row `target`."""
-        for tensor, _, _ in self._tensors():
-            tensor[target, :, :length] = tensor[source, :, :length]
-
-    def swap(self, a: int, b: int, length: int) -> None:
-        """Rows `a` and `b` exchanged, as far as `length`."""
-        pair, flipped = torch.tensor([a, b]), torch.tensor([b, a])
-        for tensor, _, _ in self._tensors():
-            tensor[pair, :, :length] = tensor[flipped, :, :length]
-
-    def _tensors(self) -> Iterable[tuple[torch.Tensor, Any, str]]:
-        for layer in self.layers:
-            if layer.is_initialized:
-                yield layer.keys, layer, "keys"
-                yield layer.values, layer, "values"
 
 
 class GenerationEngine:
@@ -490,55 +372,3 @@ class GenerationEngine:
         missing = self._cache.tokens - self._tokens.shape[1]
         if missing > 0:
             self._tokens = np.pad(self._tokens, ((0, 0), (0, missing)))
-
-
-def sample(logits: torch.Tensor, settings: Sequence[Sampling], uniforms: torch.Tensor) -> tuple[list[int], list[float]]:
-    """One token per row and its log-probability, by inverting the cumulative distribution.
-
-    Args:
-        logits: (B, V) float32.
-        settings: B sampling settings.
-        uniforms: (B,) float64 in [0, 1), the row's random number.
-    """
-    temperature = torch.tensor([s.temperature if s.temperature > 0 else 1.0 for s in settings])
-    log_probs = torch.log_softmax(logits / temperature[:, None], dim=-1)
-    probs = log_probs.double().exp()
-    filtered = [row for row, s in enumerate(settings) if s.top_p < 1 or s.top_k > 0]
-    if filtered:
-        probs[filtered] = _truncated(probs[filtered], [settings[row] for row in filtered])
-    cumulative = probs.cumsum(dim=-1)
-    tokens = torch.searchsorted(cumulative, (uniforms * cumulative[:, -1])[:, None], right=True)[:, 0]
-    tokens = tokens.clamp(max=logits.shape[1] - 1)
-    greedy = torch.tensor([s.temperature == 0 for s in settings])
-    tokens = torch.where(greedy, logits.argmax(dim=-1), tokens)
-    return tokens.tolist(), log_probs.gather(1, tokens[:, None])[:, 0].tolist()
-
-
-def _truncated(probs: torch.Tensor, settings: Sequence[Sampling]) -> torch.Tensor:
-    """`probs` (B, V) with every token outside top-k, and then outside top-p of the rest, set to 0."""
-    ordered, index = probs.sort(dim=-1, descending=True, stable=True)
-    vocabulary = probs.shape[1]
-    top_k = torch.tensor([s.top_k if s.top_k > 0 else vocabulary for s in settings])
-    ordered = ordered.masked_fill(torch.arange(vocabulary) >= top_k[:, None], 0)
-    before = ordered.cumsum(dim=-1) - ordered
-    top_p = torch.tensor([s.top_p for s in settings], dtype=probs.dtype)[:, None]
-    ordered = ordered.masked_fill((before >= top_p * ordered.sum(dim=-1, keepdim=True)) & (top_p < 1), 0)
-    return torch.zeros_like(probs).scatter(1, index, ordered)
-
-
-def uniform_stream(seed: int, count: int) -> np.ndarray:
-    """`count` numbers in [0, 1), float64, the same for the same seed on every machine."""
-    return np.random.Generator(np.random.Philox(seed)).random(count)
-
-
-def derived_seed(*parts: object) -> int:
-    """A 63-bit seed from values that name a request, the same in every process.
-
-    Example:
-        >>> derived_seed(0, "row-7", 1) == derived_seed(0, "row-7", 1)
-        True
-        >>> derived_seed(0, "row-7", 1) == derived_seed(0, "row-7", 2)
-        False
-    """
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+from verl.workers.config import FSDPEngineConfig
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 
@@ -19,6 +20,8 @@ class CpuFSDPEngine(FSDPEngineWithLMHead):
 
     verl offloads the reference model with pinned memory (`transformer_impl.py:462`), which needs a GPU.
     """
+
+    engine_config: FSDPEngineConfig
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         configured = self.engine_config
