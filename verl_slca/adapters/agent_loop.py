@@ -19,10 +19,10 @@ from verl.utils.profiler import simple_timer
 
 from verl_slca.adapters.segmented_output import SegmentedOutput
 from verl_slca.config import parse
-from verl_slca.cpu_engine import derived_seed
 from verl_slca.episode import Action, Limits, World, run_episode
 from verl_slca.errors import DataError
 from verl_slca.rows import Row, row_from_record
+from verl_slca.sampling import derived_seed
 from verl_slca.sgls.simulator import SglsConfig, Simulator
 from verl_slca.trajectory import ToolCall, ToolResult, Trajectory
 

@@ -11,13 +11,14 @@ import sys
 
 
 def _register() -> None:
-    from verl_slca.adapters import agent_loop, estimators, reward_manager, segmented_output, trainer
-
-    del agent_loop, estimators, reward_manager, segmented_output, trainer
     if os.environ.get("VERL_PLATFORM") == "cpu":
+        # First: verl asks for its platform as soon as one of the modules the rest needs is imported.
         from verl_slca.adapters import cpu
 
         cpu.register()
+    from verl_slca.adapters import agent_loop, estimators, reward_manager, segmented_output, trainer
+
+    del agent_loop, estimators, reward_manager, segmented_output, trainer
 
 
 try:

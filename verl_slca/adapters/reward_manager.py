@@ -1,12 +1,14 @@
 """`reward.reward_manager.name=hierr`: HierR's two rewards for one rollout, inside verl's reward loop.
 
 The trajectory comes from the agent loop (`slca_agent` sends it along); from any other loop the response
-text is parsed. Settings are under `reward.hierr` (`HierrConfig`). Under the baselines' estimators the same
-two places carry the baseline's own rewards, so that one switch changes method and rewards together.
+text is parsed. Settings are under `reward.hierr` (`HierrConfig`). Under a baseline's estimator its own two
+rewards take HierR's places (`BASELINES`), so that one switch changes method and rewards together; HierR's
+numbers are still there as metrics.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -17,9 +19,34 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl_slca.adapters.segmented_output import FAULT, SUMMARY_REWARD, TOOL_REWARD
 from verl_slca.config import parse
 from verl_slca.hierr import HierrConfig, HierrReward, make_judge, score_rollout, success_at
+from verl_slca.hierr.action import action_reward
+from verl_slca.hierr.process import attempts
+from verl_slca.hierr.rltr import rltr_reward
 from verl_slca.parsing import trajectory_from_text
-from verl_slca.rows import Row, row_from_record
+from verl_slca.rows import Gold, Row, row_from_record
 from verl_slca.trajectory import Trajectory
+
+
+def toolpo_rewards(trajectory: Trajectory, gold: Gold) -> dict[str, float]:
+    """ToolPO's R_action on the tool segment and R_succ, by the reference rule over the gold calls, on the answer."""
+    reward = action_reward(attempts(trajectory, gold.allowed_tools), gold)
+    return {TOOL_REWARD: reward.ratio, SUMMARY_REWARD: reward.solved}
+
+
+def rltr_rewards(trajectory: Trajectory, gold: Gold) -> dict[str, float]:
+    """RLTR's planner reward, on both segments: the estimator reads it off the answer when there was no call.
+
+    R_comp is the share of gold calls made: the rule in place of the method's three votes of an LLM checker.
+    """
+    tried = attempts(trajectory, gold.allowed_tools)
+    total = rltr_reward(tried, gold, completeness=action_reward(tried, gold).ratio).total
+    return {TOOL_REWARD: total, SUMMARY_REWARD: total}
+
+
+BASELINES: dict[str, Callable[[Trajectory, Gold], dict[str, float]]] = {
+    "slca_toolpo": toolpo_rewards,
+    "slca_rltr": rltr_rewards,
+}
 
 
 @register("hierr")
@@ -41,17 +68,22 @@ class HierrRewardManager(RewardManagerBase):
         plain = OmegaConf.to_container(settings, resolve=True) if settings is not None else None
         self.settings = parse(HierrConfig, plain, "reward.hierr")  # type: ignore[arg-type]
         self.judge = make_judge(self.settings)
+        self.baseline = BASELINES.get(str(config.algorithm.adv_estimator))
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """verl's reward result for the last sequence of `data`: the total, and everything else as extra info."""
         item = data[-1]
         fields = item.non_tensor_batch
         row = row_from_record({**fields, "prompt": fields["raw_prompt"]}, where=f"row {fields.get('index', '?')}")
-        reward = await self.score(self._trajectory(item), row)
-        return {"reward_score": 0.0 if reward.fault else reward.total, "reward_extra_info": extra_info(reward)}
+        trajectory = self._trajectory(item)
+        reward = await self.score(trajectory, row)
+        info = extra_info(reward)
+        if self.baseline is not None and not reward.fault:
+            info |= self.baseline(trajectory, row.gold)
+        return {"reward_score": 0.0 if reward.fault else reward.total, "reward_extra_info": info}
 
     async def score(self, trajectory: Trajectory, row: Row) -> HierrReward:
-        """The two rewards of one rollout of `row`."""
+        """HierR's rewards of one rollout of `row`."""
         return await score_rollout(trajectory, row.gold, self.judge, self.settings)
 
     def _trajectory(self, item: Any) -> Trajectory:

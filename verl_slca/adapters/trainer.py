@@ -33,7 +33,8 @@ class SlcaTrainerSync(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        metrics.update(rollout_metrics(extra.get("reward_extra_info", {}) for extra in fields["extra_fields"].tolist()))
+        extra_fields = fields.pop("extra_fields").tolist()
+        metrics.update(rollout_metrics(extra.get("reward_extra_info", {}) for extra in extra_fields))
 
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, infos: dict[str, list], *args: Any, **kwargs: Any

@@ -14,6 +14,8 @@ from verl import DataProto
 from verl_slca.adapters.reward_manager import HierrRewardManager
 from verl_slca.adapters.segmented_output import SUMMARY_REWARD
 from verl_slca.errors import ConfigError
+from verl_slca.rows import row_from_record
+from verl_slca.sampling import derived_seed
 
 
 class NoisySummaryRewardManager(HierrRewardManager):
@@ -33,8 +35,9 @@ class NoisySummaryRewardManager(HierrRewardManager):
         if info.get(SUMMARY_REWARD) is None:
             return result
         fields = data[-1].non_tensor_batch
-        place = [self.noise_seed, int(fields["index"]), int(fields["session_id"]), int(fields["global_steps"])]
-        noise = self.noise_sd * float(np.random.default_rng(place).standard_normal())
+        row = row_from_record({**fields, "prompt": fields["raw_prompt"]}, where="reward")
+        seed = derived_seed(self.noise_seed, row.key, int(fields["session_id"]), int(fields["global_steps"]))
+        noise = self.noise_sd * float(np.random.default_rng(seed).standard_normal())
         return {
             "reward_score": result["reward_score"] + noise,
             "reward_extra_info": {**info, SUMMARY_REWARD: info[SUMMARY_REWARD] + noise, "summary_noise": noise},
