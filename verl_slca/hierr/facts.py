@@ -159,7 +159,7 @@ def holds(text: str, phrase: str) -> bool:
 
 
 def _rounding(value: float, decimals: int) -> float | None:
-    rounded = round(value, decimals)
+    rounded = round(value * (1 + 1e-12), decimals)  # ties away from zero, as people round
     return rounded if abs(rounded - value) <= 0.05 * abs(value) else None
 
 
