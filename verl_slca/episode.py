@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from verl_slca.errors import InfrastructureFault
+from verl_slca.errors import InfrastructureFault, SimulatorFault
 from verl_slca.parsing import ParsedTurn, parse_turn
 from verl_slca.trajectory import Stop, ToolCall, ToolResult, Trajectory, Turn
 
@@ -102,7 +102,10 @@ async def run_episode(policy: Policy, world: World, limits: Limits) -> Trajector
 
 async def _answer(parsed: ParsedTurn, world: World, limits: Limits) -> tuple[ToolResult, ...]:
     answered = parsed.calls[: limits.max_parallel_calls]
-    responses = iter(await world.respond(answered)) if answered else iter(())
+    answers = list(await world.respond(answered)) if answered else []
+    if len(answers) != len(answered):
+        raise SimulatorFault("simulator_miscount", f"{len(answers)} results for {len(answered)} calls")
+    responses = iter(answers)
     results: list[ToolResult] = []
     pending = len(answered)
     for block in parsed.blocks:
