@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ _CORPUS = _SHARED / "data" / "mcp_tools.jsonl"
 pytestmark = pytest.mark.skipif(not _CORPUS.exists(), reason=f"{_CORPUS} is absent; set SLCA_SHARED")
 
 
-@pytest.mark.benchmark(group="sgls")
+@pytest.mark.benchmark(group="sgls", timer=time.process_time)
 def test_validated_rules_responses(benchmark):
-    """The target is 5,000 calls a second; the floor asserted here leaves room for a busy machine."""
+    """The target is 5,000 calls per CPU second; the floor asserted here leaves room for slow or busy machines."""
     simulator = Simulator(SglsConfig())
     work = [
         (simulator.episode([tool], "w"), ToolCall(tool["name"], generate_arguments(tool["input_schema"], 0)))
@@ -30,4 +31,4 @@ def test_validated_rules_responses(benchmark):
 
     count = benchmark.pedantic(lambda: asyncio.run(all_calls()), rounds=3, warmup_rounds=1)
     benchmark.extra_info["calls_per_second"] = round(count / benchmark.stats.stats.min)
-    assert count / benchmark.stats.stats.min > 1500
+    assert count / benchmark.stats.stats.min > 2500
