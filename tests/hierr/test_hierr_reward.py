@@ -122,6 +122,17 @@ async def test_gold_that_needs_tools_where_there_are_none_is_marked():
     assert (await score_rollout(rollout(turn(PING)), gold, Judge(), HierrConfig())).fault == "missing_allowed_tools"
 
 
+async def test_every_outcome_reports_the_same_parts():
+    outcomes = [
+        (rollout(turn(PING), Turn("Up.")), WANTED),
+        (rollout(Turn("Up.")), WANTED),
+        (Trajectory((), "fault", "simulator_timeout"), WANTED),
+        (rollout(turn(PING)), Gold("q", (), WANTED.steps)),
+    ]
+    rewards = [await score_rollout(trajectory, gold, Judge(), HierrConfig()) for trajectory, gold in outcomes]
+    assert len({tuple(reward.parts) for reward in rewards}) == 1
+
+
 async def test_reference_mode_judges_the_last_turn_whatever_it_is():
     judge = Judge(0.5)
     cut = rollout(turn(PING), turn(PING, results=()), stop="turn_limit")

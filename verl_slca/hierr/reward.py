@@ -21,6 +21,9 @@ from verl_slca.trajectory import Trajectory
 
 Mode = Literal["sound", "reference"]
 
+_NONE = ProcessScore(0.0, 0.0, 0.0, 0.0, 0.0)
+_UNTRIED = Attempts(0, 0, 0, (), 0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class HierrConfig:
@@ -106,12 +109,14 @@ async def score_rollout(trajectory: Trajectory, gold: Gold, judge: SummaryJudge,
     for the last turn whatever it is.
     """
     if trajectory.stop == "fault":
-        return HierrReward(None, None, 0.0, fault=trajectory.fault or "unknown")
+        return HierrReward(
+            None, None, 0.0, parts=_parts(_NONE, 0.0, _UNTRIED, gold), fault=trajectory.fault or "unknown"
+        )
     if config.mode == "reference":
         turns = len(trajectory.turns)
         return await _score_reference(text_from_trajectory(trajectory), gold, judge, config, turns)
     if gold.calls and not gold.allowed_tools:
-        return HierrReward(0.0, 0.0, 0.0, fault="missing_allowed_tools")
+        return _unscorable(gold)
     tried = attempts(trajectory, gold.allowed_tools)
     has_tool, has_summary = bool(trajectory.tool_turns), trajectory.answer_turn is not None
     if gold.calls and not tried.well_formed:
@@ -152,7 +157,7 @@ async def score_text(
 async def _score_reference(text: str, gold: Gold, judge: SummaryJudge, config: HierrConfig, turns: int) -> HierrReward:
     has_tool, has_summary = turns > 1, turns > 0
     if not gold.allowed_tools:
-        return HierrReward(0.0, 0.0, 0.0, fault="missing_allowed_tools")
+        return _unscorable(gold)
     tried = reference.attempts(text, gold.allowed_tools)
     if gold.calls and not tried.opened:
         return _omission(tried, gold, has_tool, has_summary, config)
@@ -164,12 +169,17 @@ async def _score_reference(text: str, gold: Gold, judge: SummaryJudge, config: H
     )
 
 
+def _unscorable(gold: Gold) -> HierrReward:
+    parts = _parts(_NONE, 0.0, _UNTRIED, gold)
+    return HierrReward(0.0, 0.0, 0.0, parts=parts, fault="missing_allowed_tools")
+
+
 def _omission(tried: Attempts, gold: Gold, has_tool: bool, has_summary: bool, config: HierrConfig) -> HierrReward:
     return HierrReward(
         tool=0.0 if has_tool else None,
         summary=config.no_call_penalty if has_summary else None,
         total=config.no_call_penalty,
-        parts=_parts(ProcessScore(0.0, 0.0, 0.0, 0.0, 0.0), 0.0, tried, gold),
+        parts=_parts(_NONE, 0.0, tried, gold),
         omitted=True,
     )
 
