@@ -10,9 +10,14 @@ workarounds.py the few places where verl 0.9.1 has no extension point
 
 from __future__ import annotations
 
+import os
+
 
 def register() -> None:
     """Everything above registered with the verl of this process."""
+    # TransferQueue wants 8 threads per request and warns, several times a step, where there are fewer cores.
+    os.environ.setdefault("TQ_NUM_THREADS", "1")
+
     # The platform first: verl asks for it as soon as one of the modules the others need is imported.
     from verl_slca.adapters.cpu import platform, workarounds
 

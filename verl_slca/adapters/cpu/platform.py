@@ -35,6 +35,7 @@ def _device_module() -> ModuleType:
         empty_cache=lambda: None,
         ipc_collect=lambda: None,
         reset_peak_memory_stats=lambda *_: None,
+        set_per_process_memory_fraction=lambda *_: None,
         get_device_name=lambda *_: host.processor() or host.machine(),
         get_rng_state=lambda *_: torch.get_rng_state(),
         set_rng_state=lambda state, *_: torch.set_rng_state(state),
