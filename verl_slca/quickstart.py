@@ -7,6 +7,7 @@ order (`stages.run_stages`) and their results are shown.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,13 @@ from verl_slca.training_curve import draw_curve, read_steps
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 SHOWN = ("success@0.9", "name_f1", "arg_match", "process", "summary", "tool_turns")
-CPU = {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+CPU = {
+    "PYTHON": sys.executable,
+    "VERL_PLATFORM": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 def run_quickstart(directory: Path, seed: int, console: Console | None = None) -> None:

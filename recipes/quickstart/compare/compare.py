@@ -52,7 +52,7 @@ class Run:
     @property
     def overrides(self) -> list[str]:
         """What it changes in the quickstart recipe."""
-        changes = [f"algorithm.adv_estimator={self.method}", "trainer.save_freq=-1"]
+        changes = [f"algorithm.adv_estimator={self.method}"]
         if self.noise:
             manager = "reward.reward_manager"
             changes += [
