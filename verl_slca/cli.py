@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from verl_slca.errors import SlcaError
+
+class Shape(StrEnum):
+    """Row schemas that `prepare` writes."""
+
+    rl = "rl"
+    sft = "sft"
+
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 
@@ -28,19 +36,16 @@ def quickstart(
 
 @app.command()
 def prepare(
-    data: Annotated[list[Path], typer.Argument(help="Files in the RL row schema: .parquet, .jsonl or .json.")],
-    model: Annotated[
-        Path | None, typer.Option(help="Checkpoint whose tokenizer and chat template to check with.")
-    ] = None,
+    data: Annotated[list[Path], typer.Argument(help="RL rows to check (.parquet, .jsonl, .json).")],
+    model: Annotated[Path | None, typer.Option(help="Checkpoint whose chat template renders the prompts.")] = None,
     max_prompt_length: Annotated[int | None, typer.Option(help="Longest prompt in tokens, tools included.")] = None,
-    convert_to: Annotated[
-        Path | None, typer.Option(help="Convert raw Toucan rows and write RL rows here (.parquet).")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Convert Toucan rows of any shape into this parquet file.")] = None,
+    shape: Annotated[Shape, typer.Option(help="What to convert to.")] = Shape.rl,
 ) -> None:
     """Check dataset files before training: every problem is named with its file, row, column and fix."""
     from verl_slca.prepare import prepare_files
 
-    prepare_files(data, model, max_prompt_length, convert_to)
+    prepare_files(data, model, max_prompt_length, output, shape.value)
 
 
 def main() -> None:

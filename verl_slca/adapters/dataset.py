@@ -11,8 +11,9 @@ from typing import Any
 import datasets
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from verl_slca.prompts import check_prompts, prompt_lengths
-from verl_slca.rows import load_rows, row_from_record
+from verl_slca.prepare import check_file
+from verl_slca.prompts import prompt_lengths
+from verl_slca.rows import row_from_record
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +30,7 @@ class SlcaDataset(RLHFDataset):
 
     def _read_files_and_tokenize(self) -> None:
         for path in self.data_files:
-            rows = load_rows(path)
-            check_prompts(rows, self.tokenizer, None if self.filter_overlong_prompts else self.max_prompt_length, path)
+            check_file(path, self.tokenizer, None if self.filter_overlong_prompts else self.max_prompt_length)
         super()._read_files_and_tokenize()
 
     def maybe_filter_out_long_prompts(self, dataframe: datasets.Dataset | None = None) -> Any:
