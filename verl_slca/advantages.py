@@ -142,8 +142,8 @@ def slca(
         tensor([[ 0.7071,  0.0000, -0.7071],
                 [-0.7071,  0.0000,  0.7071]])
     """
-    tool = group_normalise(tool_reward, tool_mask.any(1), group, norm_by_std)
-    summary = group_normalise(summary_reward, summary_mask.any(1), group, norm_by_std)
+    tool = group_normalise(tool_reward, _present(tool_mask), group, norm_by_std)
+    summary = group_normalise(summary_reward, _present(summary_mask), group, norm_by_std)
     return _on_tokens(tool_weight * tool, tool_mask, summary_weight * summary, summary_mask)
 
 
@@ -195,8 +195,8 @@ def toolpo(
         tensor([[ 1.4142,  0.0000,  0.7071],
                 [-1.4142,  0.0000, -0.7071]])
     """
-    has_tool = tool_mask.any(1)
-    learnable = has_tool | summary_mask.any(1)
+    has_tool = _present(tool_mask)
+    learnable = has_tool | _present(summary_mask)
     if mode == "reference":
         learnable = torch.ones_like(learnable)
     success = group_normalise(outcome, learnable, group, norm_by_std)
@@ -251,12 +251,12 @@ def rltr(
         tensor([[ 0.7071,  0.0000,  0.0000],
                 [-0.7071, -0.7071,  0.0000]])
     """
-    planner_mask = tool_mask
-    if mode == "sound":
-        only_answered = ~tool_mask.any(1) & (planner_reward < 0)
-        planner_mask = tool_mask | (summary_mask & only_answered[:, None])
-    advantage = group_normalise(planner_reward, planner_mask.any(1), group, norm_by_std)
-    return torch.where(planner_mask, advantage[:, None], 0.0)
+    has_tool = _present(tool_mask)
+    did_not_plan = ~has_tool & _present(summary_mask) & (planner_reward < 0)
+    if mode == "reference":
+        did_not_plan = torch.zeros_like(did_not_plan)
+    advantage = group_normalise(planner_reward, has_tool | did_not_plan, group, norm_by_std)
+    return _on_tokens(advantage, tool_mask, torch.where(did_not_plan, advantage, 0.0), summary_mask)
 
 
 def penalise_omission(
@@ -312,9 +312,13 @@ def segment_sum(token_values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, token_values, 0.0).sum(1, dtype=torch.float64).float()
 
 
+def _present(mask: Tensor) -> Tensor:
+    return mask.amax(1) if mask.numel() else mask.any(1)  # on bool, amax is any at a third of the time
+
+
 def _on_tokens(tool: Tensor, tool_mask: Tensor, summary: Tensor, summary_mask: Tensor) -> Tensor:
-    elsewhere_zero = torch.where(summary_mask, summary[:, None], 0.0)
-    return torch.where(tool_mask, tool[:, None], elsewhere_zero)
+    tokens = torch.where(summary_mask, summary[:, None], 0.0)
+    return torch.where(tool_mask, tool[:, None], tokens, out=tokens)  # no second (B, T) of floats
 
 
 def _group_sum(values: Tensor, member_of: Tensor, count: Tensor) -> Tensor:

@@ -131,7 +131,7 @@ def test_under_the_mask_rule_each_segments_kl_joins_its_return():
 def test_a_reward_that_is_not_finite_raises():
     broken = PLACED.clone()
     broken[1, 3] = float("nan")
-    with pytest.raises(ValueError, match="row 1, token 3 is nan"):
+    with pytest.raises(ValueError, match=r"summary_reward of row 1 \(token 3\) is missing or not finite"):
         by_verl("slca", broken)
 
 

@@ -95,7 +95,7 @@ def slca_rltr(
     settings = slca_config(config)
     rewards = segment_rewards(token_level_rewards, response_mask, settings, config)
     result = advantages.rltr(
-        torch.where(rewards.tool_mask.any(1), rewards.tool, rewards.summary),
+        torch.where(rewards.tool_mask.amax(1), rewards.tool, rewards.summary),
         rewards.tool_mask,
         rewards.summary_mask,
         group_ids(index).to(response_mask.device),
