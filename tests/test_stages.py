@@ -32,7 +32,7 @@ def test_stages_run_in_order_once_and_are_skipped_the_second_time(tmp_path):
 
 def test_a_failing_stage_shows_the_end_of_its_log_and_the_next_run_starts_there(tmp_path):
     broken = Stage("two", "fail", python_command("-c", "print('why it failed'); raise SystemExit(3)"))
-    with pytest.raises(StageError, match="two exited with 3.*(?s:.)*why it failed"):
+    with pytest.raises(StageError, match=r"two exited with 3.*(?s:.)*why it failed"):
         run([appending("one", tmp_path, "a"), broken], tmp_path)
     run([appending("one", tmp_path, "a"), appending("two", tmp_path, "b")], tmp_path)
     assert (tmp_path / "trace").read_text() == "ab"
@@ -40,7 +40,7 @@ def test_a_failing_stage_shows_the_end_of_its_log_and_the_next_run_starts_there(
 
 def test_a_stage_done_with_other_settings_is_refused(tmp_path):
     run([appending("one", tmp_path, "a")], tmp_path)
-    with pytest.raises(ConfigError, match="other settings.*another output directory"):
+    with pytest.raises(ConfigError, match=r"other settings.*another output directory"):
         run([appending("one", tmp_path, "b")], tmp_path)
 
 
