@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -81,7 +81,8 @@ class Record:
 
         What a model wrote may hold lone surrogates (kept as escapes) and NaN arguments (kept as Python's NaN).
         """
-        return json.dumps(asdict(self), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        values = {each.name: getattr(self, each.name) for each in fields(self)} | {"usage": asdict(self.usage)}
+        return json.dumps(values, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Record:

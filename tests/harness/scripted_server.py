@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -147,3 +149,12 @@ def torn() -> Response:
 
 def error(status: int, message: str = "broken by the test", code: str | None = None) -> Response:
     return JSONResponse({"error": {"message": message, "type": "test", "code": code}}, status_code=status)
+
+
+def run_quietly(arguments: list[str]) -> None:
+    """`slca-eval` with these arguments, as the whole of a child process."""
+    from harness.cli import main
+
+    sys.argv = ["slca-eval", *arguments]
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    main()

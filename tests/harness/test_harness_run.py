@@ -1,18 +1,16 @@
 """`slca-eval run` as a command, against a scripted model over real HTTP."""
 
 import json
+import multiprocessing
 import os
 import random
-import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import ScriptedServer, completion, error, hermes, make_rows, perfect, torn, write_rows
+from scripted_server import ScriptedServer, completion, error, hermes, make_rows, perfect, run_quietly, torn, write_rows
 
 from harness.cli import main
 
@@ -330,24 +328,30 @@ def test_progress_without_a_terminal_is_a_line_every_tenth(
 
 def killed_and_finished(server: ScriptedServer, data: Path, folder: Path, kills: int) -> None:
     """Runs the command in a process of its own, killed without warning `kills` times, then once to the end."""
-    command = [sys.executable, "-c", "from harness.cli import main; main()"]
-    command += map(str, arguments(server, data, folder))
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["harness.cli"])
     path = folder / "samples.jsonl"
     dice = random.Random(0)
     for _ in range(kills):
         before = path.stat().st_size if path.exists() else 0
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and (path.stat().st_size if path.exists() else 0) <= before:
+        process = processes.Process(target=run_quietly, args=(list(map(str, arguments(server, data, folder))),))
+        process.start()
+        while process.is_alive() and (path.stat().st_size if path.exists() else 0) <= before:
             time.sleep(0.005)
-        time.sleep(dice.random() * 0.05)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert subprocess.run(command, capture_output=True).returncode == 0
+        time.sleep(dice.random() * 0.1)
+        assert process.is_alive()
+        process.kill()
+        process.join()
+    process = processes.Process(target=run_quietly, args=(list(map(str, arguments(server, data, folder))),))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
 
 
 def check_kills(server: ScriptedServer, data: Path, tmp_path: Path, run: Any, rows: int, kills: int) -> None:
-    write_rows(data, make_rows(rows))
-    server.script = lambda body: perfect(body, make_rows(rows))
+    made = make_rows(rows)
+    write_rows(data, made)
+    server.script = lambda body: perfect(body, made)
     assert run(folder=tmp_path / "whole") == 0
     server.delay = 0.02
     killed_and_finished(server, data, tmp_path / "killed", kills)
@@ -358,7 +362,7 @@ def check_kills(server: ScriptedServer, data: Path, tmp_path: Path, run: Any, ro
 def test_a_run_killed_and_resumed_gives_the_same_bytes(
     server: ScriptedServer, data: Path, tmp_path: Path, run: Any
 ) -> None:
-    check_kills(server, data, tmp_path, run, rows=60, kills=3)
+    check_kills(server, data, tmp_path, run, rows=80, kills=3)
 
 
 @pytest.mark.slow
@@ -414,7 +418,6 @@ def test_two_folders_made_alike_hold_alike_results(server: ScriptedServer, run: 
     run("--concurrency", 1, folder=tmp_path / "b")
     assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
     assert samples(tmp_path / "a") == samples(tmp_path / "b")
-    shutil.rmtree(tmp_path / "a")
 
 
 def test_real_rows_of_the_published_data_are_played(server: ScriptedServer, run: Any, tmp_path: Path) -> None:
