@@ -27,6 +27,7 @@ import torch
 from transformers import PreTrainedModel
 
 from verl_slca.errors import PolicyServerFault
+from verl_slca.grouped_attention import use_grouped_attention
 from verl_slca.sampling import Sampling, derived_seed, sample, uniform_stream
 from verl_slca.slot_cache import SlotCache
 
@@ -74,7 +75,7 @@ class GenerationEngine:
     request needs the row; a prompt that starts with such a row's tokens does not compute them again.
 
     Args:
-        model: a causal LM in eval mode with full attention in every layer.
+        model: a causal LM with full attention in every layer; the engine owns it from here on.
         max_rows: most requests that run at once; more wait.
         max_length: longest prompt plus completion, in tokens.
     """
@@ -87,6 +88,7 @@ class GenerationEngine:
                 f"{config.model_type}: layers of kind {', '.join(sorted(kinds))}; this engine serves models with full "
                 "attention only. Use rollout.name=vllm for others."
             )
+        use_grouped_attention(model)
         self.model = model.eval()
         self.max_rows, self.max_length = max_rows, max_length
         self.generated_tokens = 0
