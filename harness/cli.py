@@ -20,6 +20,7 @@ from harness.policy import Sampling
 from harness.report import print_runs
 from harness.run import DEFAULT_CONCURRENCY, DEFAULT_RETRIES, DEFAULT_TIMEOUT, RunOptions
 from harness.run import run as run_tasks
+from verl_slca.config import parse
 from verl_slca.episode import Limits
 from verl_slca.errors import ConfigError, InfrastructureFault, SlcaError
 
@@ -37,14 +38,20 @@ def run(
     limit: Annotated[int | None, typer.Option(help="Only so many samples per task, drawn with the seed.")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = _SAMPLING.temperature,
     max_tokens: Annotated[int, typer.Option(help="Response tokens per sample, all turns.")] = _SAMPLING.max_tokens,
-    max_turns: Annotated[int, typer.Option(help="Model turns per sample.")] = Limits().max_turns,
+    max_turns: Annotated[
+        int | None, typer.Option(help=f"Model turns per sample, {Limits().max_turns} if not set.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Base of every seed.")] = _SAMPLING.seed,
     concurrency: Annotated[int, typer.Option(help="Samples in flight.")] = DEFAULT_CONCURRENCY,
     timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = DEFAULT_TIMEOUT,
     retries: Annotated[int, typer.Option(help="Times a failed request is sent again.")] = DEFAULT_RETRIES,
-    config: Annotated[Path | None, typer.Option(help="YAML with sections of settings, e.g. hierr, sgls.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML with sections of settings: limits, hierr, sgls.")] = None,
 ) -> None:
     """Play every sample of the tasks against the model and score it. Run again, it goes on where it stopped."""
+    settings = _settings(config)
+    limits = settings.pop("limits", None) or {}
+    if max_turns is not None:
+        limits = {**limits, "max_turns": max_turns}
     try:
         options = RunOptions(
             model=model,
@@ -54,11 +61,11 @@ def run(
             data=data,
             limit=limit,
             sampling=Sampling(temperature, max_tokens, seed),
-            limits=Limits(max_turns=max_turns),
+            limits=parse(Limits, limits, "limits"),
             concurrency=concurrency,
             timeout=timeout,
             retries=retries,
-            settings=_settings(config),
+            settings=settings,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error

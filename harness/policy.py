@@ -168,7 +168,7 @@ class ChatPolicy:
         self._messages.append(assistant)
         self._call_ids = [call["id"] for call in assistant.get("tool_calls", ())]
         self._count(reply.get("usage"))
-        return Action(text, finished=choice["finish_reason"] != "length" and self._used <= self._budget)
+        return Action(text.strip("\n"), finished=choice["finish_reason"] != "length" and self._used <= self._budget)
 
     async def _complete(self, max_tokens: int | None) -> dict[str, Any]:
         varying: dict[str, Any] = {"messages": self._messages, "seed": self._seed + len(self._messages)}

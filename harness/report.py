@@ -21,7 +21,7 @@ _MANY_KINDS = 6
 def print_results(results: Mapping[str, Any], console: Console) -> None:
     """One table per task of a run, its kinds side by side, and what keeps the numbers from being final."""
     for task, result in results["tasks"].items():
-        console.print(_rich(f"{task}: {results['model']['name']}", _columns(result)))
+        _print(f"{task}: {results['model']['name']}", _columns(result), console)
         for line in caveats(result):
             console.print(f"[yellow]{line}[/yellow]", soft_wrap=True)
 
@@ -47,7 +47,7 @@ def print_runs(folders: Sequence[Path], console: Console, markdown: bool) -> Non
         if markdown:
             print(as_markdown(task, columns))
         else:
-            console.print(_rich(task, columns))
+            _print(task, columns, console)
         for title, result in results.items():
             for line in caveats(result):
                 print(f"\n{title}: {line}")
@@ -114,15 +114,24 @@ def _count(samples: Mapping[str, int]) -> str:
     return str(scored) if scored == samples["expected"] else f"{scored} of {samples['expected']}"
 
 
-def _rich(title: str, columns: Sequence[Column]) -> Table:
-    heads, *rows = _cells("", columns)
-    table = Table(title=title, title_justify="left")
-    table.add_column(heads[0], no_wrap=True)
-    for head in heads[1:]:
-        table.add_column(head, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table
+def _print(title: str, columns: Sequence[Column], console: Console) -> None:
+    """The table, in as many pieces side by side as the console is wide."""
+    names, *rest = zip(*_cells("", columns), strict=True)
+    while rest:
+        taken = 1
+        while taken < len(rest) and _width([names, *rest[: taken + 1]]) <= console.width:
+            taken += 1
+        table = Table(title=title, title_justify="left")
+        for heading, align in ((names[0], "left"), *((column[0], "right") for column in rest[:taken])):
+            table.add_column(heading, justify=align, no_wrap=True)  # type: ignore[arg-type]
+        for row in zip(names[1:], *(column[1:] for column in rest[:taken]), strict=True):
+            table.add_row(*row)
+        console.print(table)
+        rest = rest[taken:]
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    return 1 + sum(3 + max(map(len, column)) for column in columns)
 
 
 def _title(folder: Path, folders: Sequence[Path]) -> str:

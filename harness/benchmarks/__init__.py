@@ -54,5 +54,7 @@ def load_tasks(names: str, options: TaskOptions) -> list[Task]:
     sections = [section for name in wanted for section in TASKS[name].sections]
     for section in options.settings:
         if section not in sections:
-            raise ConfigError(f"--config: no task reads the section {section!r}. Allowed: {', '.join(sections)}")
+            raise ConfigError(
+                f"--config: no task reads the section {section!r}. Allowed: limits, {', '.join(sections)}"
+            )
     return [TASKS[name].load(options) for name in wanted]

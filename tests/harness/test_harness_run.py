@@ -297,6 +297,10 @@ def test_settings_of_scorer_and_simulator_come_from_the_config_file(
     config.write_text("hierr: {mode: reference}\n")
     assert run("--config", config) == 0
     assert results(tmp_path / "run")["made_with"]["hierr"]["mode"] == "reference"
+    config.write_text("limits: {max_parallel_calls: 8, max_turns: 4}\n")
+    assert run("--config", config, "--max-turns", 5, folder=tmp_path / "c") == 0
+    limits = json.loads((tmp_path / "c/config.json").read_text())["asked"]["limits"]
+    assert (limits["max_parallel_calls"], limits["max_turns"]) == (8, 5)
     config.write_text("hierr: {mod: reference}\n")
     assert run("--config", config, folder=tmp_path / "b") == 2
     assert "Did you mean 'mode'" in capsys.readouterr().err

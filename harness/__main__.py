@@ -1,0 +1,5 @@
+"""`python -m harness` is `slca-eval`."""
+
+from harness.cli import main
+
+main()
