@@ -195,10 +195,10 @@ class FolderLock:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace `path` by `data` as indented JSON with sorted keys: all of it, or none of it."""
+    """Replace `path` by `data` as indented JSON, keys in their order: all of it, or none of it."""
     temporary = path.with_suffix(path.suffix + ".tmp")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        json.dump(data, file, indent=2, ensure_ascii=False, allow_nan=False)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())

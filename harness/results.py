@@ -41,7 +41,7 @@ def summarise(samples: Sequence[Sample], columns: Mapping[str, Metric], records:
     expected = Counter(sample.kind for sample in samples)
     whole = _group(len(samples), statuses[""], scores[""], columns)
     kinds = {kind: _group(count, statuses[kind], scores[kind], columns) for kind, count in sorted(expected.items())}
-    return {**whole, "faults": dict(faults), "usage": dict(tokens), "kinds": kinds}
+    return {**whole, "faults": dict(sorted(faults.items())), "usage": dict(tokens), "kinds": kinds}
 
 
 def _group(
