@@ -112,3 +112,20 @@ def test_a_workaround_whose_lines_have_changed_says_so(monkeypatch):
     monkeypatch.setattr(base, "_ROLLOUT_REGISTRY", [])
     with pytest.raises(workarounds.WorkaroundError, match="_ROLLOUT_REGISTRY"):
         workarounds.rollout_class("transformers", "a.b")
+
+
+def test_a_recipe_is_a_yaml_over_the_stock_config_and_the_preset(tmp_path):
+    from hydra import compose, initialize_config_dir
+
+    (tmp_path / "recipe.yaml").write_text(
+        "defaults: [ppo_trainer, {preset: cpu}, _self_]\n"
+        "hydra: {searchpath: ['pkg://verl.trainer.config', 'pkg://verl_slca.adapters.cpu.config']}\n"
+        "algorithm: {adv_estimator: slca, slca: {lambda_tool: 2.0}}\n"
+        "actor_rollout_ref: {rollout: {max_num_seqs: 16}}\n"
+    )
+    with initialize_config_dir(str(tmp_path), version_base=None):
+        recipe = compose("recipe", overrides=["data.train_batch_size=8"])
+    assert recipe.actor_rollout_ref.rollout.name == "transformers"
+    assert recipe.actor_rollout_ref.rollout.max_num_seqs == 16, "the recipe no longer comes after the preset"
+    assert recipe.algorithm.slca.lambda_tool == 2.0
+    assert recipe.trainer.v1.trainer_mode == "sync"

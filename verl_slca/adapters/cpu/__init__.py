@@ -11,6 +11,7 @@ workarounds.py the few places where verl 0.9.1 has no extension point
 from __future__ import annotations
 
 import os
+import warnings
 
 
 def register() -> None:
@@ -24,7 +25,10 @@ def register() -> None:
     platform.register()
     workarounds.register()
 
-    from verl_slca.adapters.cpu import engine, rollout
+    with warnings.catch_warnings():
+        # One warning per training engine that is not installed, in each of six processes.
+        warnings.filterwarnings("ignore", message=".* engine is not available")
+        from verl_slca.adapters.cpu import engine, rollout
 
     engine.register()
     rollout.register()
