@@ -1,7 +1,7 @@
 """`slca-eval`: score a checkpoint or an endpoint, and read what came out.
 
 Exit codes: 0 done; 1 some samples failed for reasons not the model's, or its server cannot be reached;
-2 the command cannot be carried out as given.
+2 the command cannot be carried out as given; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -69,7 +69,12 @@ def run(
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    if not run_tasks(options, Console()):
+    try:
+        complete = run_tasks(options, Console())
+    except KeyboardInterrupt:
+        Console(stderr=True).print("Stopped. Run the same command again to go on.")
+        raise typer.Exit(130) from None
+    if not complete:
         raise typer.Exit(1)
 
 
@@ -117,6 +122,3 @@ def main() -> None:
     except SlcaError as error:
         stderr.print(f"[red]error:[/red] {escape(str(error))}")
         sys.exit(2)
-    except KeyboardInterrupt:
-        stderr.print("Stopped. Run the same command again to go on.")
-        sys.exit(130)

@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import random
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -432,3 +434,19 @@ def test_real_rows_of_the_published_data_are_played(server: ScriptedServer, run:
     assert results(tmp_path / "run")["complete"]
     assert set(results(tmp_path / "run")["kinds"]) == {"tool_call", "irrelevant"}
     assert value(tmp_path / "run", "success@0.9", "irrelevant") == 1.0
+
+
+def test_ctrl_c_says_how_to_go_on_and_keeps_what_is_done(server: ScriptedServer, data: Path, tmp_path: Path) -> None:
+    server.delay = 0.3
+    command = [sys.executable, "-m", "harness", *map(str, arguments(server, data, tmp_path / "run"))]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    path = tmp_path / "run/samples.jsonl"
+    while not (path.exists() and path.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Run the same command again to go on" in message
+    assert "Traceback" not in message
+    assert not (tmp_path / "run/results.json").exists()
