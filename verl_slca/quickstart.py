@@ -73,9 +73,9 @@ def quickstart_stages(recipe: Path, directory: Path, seed: int) -> list[Stage]:
             {**CPU, "WORLD": str(world), "OUTPUT": str(sft)},
             lambda: _log_tail(directory / "logs" / "sft.log", "step"),
         ),
-        evaluation("eval_sft", "Evaluate the SFT checkpoint on held-out rows", sft / "model", world, directory),
+        evaluation("eval_sft", "Evaluate the SFT checkpoint on held-out rows", recipe, sft / "model", world, directory),
         rl_stage("rl", "RL with SLCA on verl's PPO trainer", recipe, world, sft / "model", rl, seed),
-        evaluation("eval_rl", "Evaluate the RL checkpoint on the same rows", rl / "model", world, directory),
+        evaluation("eval_rl", "Evaluate the RL checkpoint on the same rows", recipe, rl / "model", world, directory),
     ]
 
 
@@ -100,11 +100,11 @@ def rl_stage(
     )
 
 
-def evaluation(name: str, title: str, model: Path, world: Path, directory: Path) -> Stage:
+def evaluation(name: str, title: str, recipe: Path, model: Path, world: Path, directory: Path) -> Stage:
     """One `slca-eval run` over the held-out rows, greedy."""
-    command = ["-m", "harness", "run", "--model", model, "--tasks", "toucan"]
-    data = ["--data", world / "heldout.parquet", "--output-dir", directory / name, "--max-tokens", "256"]
-    return Stage(name, title, python_command(*command, *data), CPU)
+    command = ["-m", "harness", "run", "--model", model, "--tasks", "toucan", "--output-dir", directory / name]
+    options = ["--data", world / "heldout.parquet", "--max-tokens", "192", "--config", recipe / "eval.yaml"]
+    return Stage(name, title, python_command(*command, *options), CPU)
 
 
 def results_table(runs: Sequence[tuple[str, Path]]) -> Table:

@@ -74,6 +74,11 @@ async def test_a_correct_abstention_is_full_process_and_judged():
     assert judge.seen == [("Thanks!", [], "You are welcome.")]
 
 
+async def test_text_cut_off_before_it_became_an_answer_is_no_abstention():
+    reward = await score_rollout(rollout(Turn("You are wel"), stop="length"), NOTHING, Judge(), HierrConfig())
+    assert (reward.tool, reward.summary, reward.process, reward.total) == (0.0, None, 0.0, 0.0)
+
+
 async def test_a_call_where_none_is_wanted_earns_its_format_only():
     reward = await score_rollout(rollout(turn(PING), Turn("Welcome.")), NOTHING, Judge(0.0), HierrConfig())
     assert reward.tool == pytest.approx(0.1)

@@ -101,7 +101,8 @@ async def score_rollout(trajectory: Trajectory, gold: Gold, judge: SummaryJudge,
     - Omission (gold needs a call, no well-formed one was made): total -0.5, on the summary segment alone, 0 on
       the tool segment that malformed attempts make.
     - The summary is judged whenever there is a reply; it is 0 unjudged when the reply is empty, or when gold
-      needs calls and no tool said anything. A correct abstention is judged like any other reply.
+      needs calls and no tool said anything. A correct abstention is judged like any other reply; text that was
+      cut off before it became an answer abstains from nothing and earns no process reward.
     - A rollout that ended in a fault, a judge that failed, and a row whose gold needs tools that are not there
       have `fault` set and are no score.
 
@@ -122,6 +123,8 @@ async def score_rollout(trajectory: Trajectory, gold: Gold, judge: SummaryJudge,
     if gold.calls and not tried.well_formed:
         return _omission(tried, gold, has_tool, has_summary, config)
     score = process_score(tried, gold)
+    if not gold.calls and not tried.tags and not has_summary:
+        score = _NONE
     reply = parse_turn(trajectory.answer).content
     said = [result.content for result in trajectory.results if result.content.strip()]
     question = f"{gold.context}\n{gold.question}" if gold.context else gold.question

@@ -91,7 +91,9 @@ def run(
         directory = output_dir.resolve() / item.name
         stages = [
             rl_stage("rl", item.name, HERE.parent, world, model, directory / "rl", item.seed, item.overrides),
-            evaluation("eval", f"{item.name} on held-out rows", directory / "rl" / "model", world, directory),
+            evaluation(
+                "eval", f"{item.name} on held-out rows", HERE.parent, directory / "rl" / "model", world, directory
+            ),
         ]
         run_stages(stages, directory, console)
 
