@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -101,14 +102,14 @@ class Tool:
         """The part of the name before the hyphen."""
         return self.name.split("-")[0]
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         """The function schema, response included: what the simulator gets."""
         shown = self.shown
         response = {"type": "object", "properties": self.returns, "required": list(self.returns)}
         return {**shown, "function": {**shown["function"], "response": response}}
 
-    @property
+    @cached_property
     def shown(self) -> dict[str, Any]:
         """The function schema without the response: what the prompt shows."""
         parameters = {

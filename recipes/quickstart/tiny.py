@@ -95,7 +95,7 @@ def system_text(lines: Iterable[str]) -> str:
     return f"{INTRODUCTION}<tools>{listed}\n</tools>{INSTRUCTION}<tool_call>\n{EXAMPLE}\n</tool_call>"
 
 
-def train_tokenizer(texts: Iterable[str], syllables: Iterable[str], vocab_size: int = 896) -> Qwen2Tokenizer:
+def train_tokenizer(texts: Iterable[str], syllables: Iterable[str], vocab_size: int = 1024) -> Qwen2Tokenizer:
     """A Qwen2 tokenizer of at most `vocab_size` tokens trained on `texts`, with `CHAT_TEMPLATE`.
 
     Args:
@@ -144,7 +144,7 @@ def build_model(tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
-        intermediate_size=384,
+        intermediate_size=400,
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=4,

@@ -36,7 +36,7 @@ SHARE_UNSEEN_TOOL = 0.15
 class Sizes:
     """How much of everything; the defaults are what fifteen minutes on two cores have room for."""
 
-    dialogues: int = 5000
+    dialogues: int = 3600
     rl: int = 768
     held_out: int = 240
 
@@ -57,7 +57,7 @@ class Builder:
         self.simulator = Simulator(SglsConfig())
         self.runner = runner
 
-    def demonstration(self, exchanges: int = 3) -> list[dict[str, str]]:
+    def demonstration(self, exchanges: int = 4) -> list[dict[str, str]]:
         """One SFT conversation over one list of tools, flaws included."""
         offered = offer(self.tools, self.rng)
         messages = [_system(offered)]
@@ -67,7 +67,7 @@ class Builder:
             if question is None:
                 continue
             messages.append({"role": "user", "content": question.text})
-            respond = self._episode(messages, offered)
+            respond = self._responses([tool.schema for tool in offered], f"demonstration {self.rng.random()}")
             past = demonstrate(question, offered, self.names, respond, self.rng, FLAWS)
             messages += past.messages
             exchanges -= 1
@@ -96,7 +96,10 @@ class Builder:
     def _episode(self, messages: Sequence[dict[str, str]], offered: Sequence[Tool]) -> Respond:
         """The simulator as a rollout of this prompt will meet it: the same world key, nothing called yet."""
         row = row_from_record(_record(messages, offered, "", []), where="quickstart world")
-        episode = self.simulator.episode(row.tools, row.key)
+        return self._responses(row.tools, row.key)
+
+    def _responses(self, schemas: Sequence[dict[str, Any]], world: str) -> Respond:
+        episode = self.simulator.episode(schemas, world)
         return lambda calls: [result.content for result in self.runner.run(episode.respond(calls))]
 
     def _ask(self, kind: str, offered: Sequence[Tool], past: Played | None) -> Question | None:

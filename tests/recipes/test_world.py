@@ -141,8 +141,8 @@ def test_any_text_comes_back_and_numbers_and_new_names_are_made_of_shared_pieces
     for text in ("Żółć 東京 🙂\n\ttab", '{"a": [1, 2.5, null]}', "Marvik's Zanlin"):
         assert tokenizer.decode(tokenizer(text).input_ids) == text
     inside = tokenizer.tokenize('{"city": "Marvik", "days": 47}')
-    assert {"Mar", "vik"} < set(tokenizer.tokenize("go to Marvik.")) & set(inside)
-    assert {"4", "7"} < set(inside)
+    assert {"Mar", "vik"} <= set(tokenizer.tokenize("go to Marvik.")) & set(inside)
+    assert {"4", "7"} <= set(inside)
 
 
 def test_the_model_has_the_tokenizers_vocabulary_and_ends_turns_with_im_end(folder, tokenizer):
