@@ -7,14 +7,16 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import openai
 import tenacity
 
 from verl_slca.errors import JudgeFault
 from verl_slca.hierr.summary import RATINGS
+
+if TYPE_CHECKING:
+    import openai
 
 _INSTRUCTIONS = """\
 You grade the last message that an assistant sent to a user after it had used tools.
@@ -96,6 +98,8 @@ class LlmJudge:
         raise JudgeFault("judge_unparsable", f"no rating in {self._config.verdicts} answers, last: {text[-200:]!r}")
 
     async def _ask(self, messages: list[dict[str, str]]) -> str:
+        import openai  # not at the top: most processes never ask a judge, and it costs each 0.8 s
+
         temporary = (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError)
         request: Any = {"model": self._config.model, "messages": messages, "max_tokens": self._config.max_tokens}
         try:
@@ -145,6 +149,8 @@ def rating_in(text: str) -> str | None:
 
 def _client(config: LlmJudgeConfig) -> openai.AsyncOpenAI:
     loopback = urlsplit(config.base_url).hostname in ("localhost", "127.0.0.1", "::1")
+    import openai
+
     return openai.AsyncOpenAI(
         base_url=config.base_url,
         api_key=os.environ.get("OPENAI_API_KEY") or "none",
