@@ -7,6 +7,7 @@ order (`stages.run_stages`) and their results are shown.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +72,7 @@ def quickstart_stages(recipe: Path, directory: Path, seed: int) -> list[Stage]:
             "SFT on noisy demonstrations with verl's SFT trainer",
             ["bash", str(recipe / "run_sft.sh"), f"trainer.seed={seed}"],
             {**CPU, "WORLD": str(world), "OUTPUT": str(sft)},
-            lambda: _log_tail(directory / "logs" / "sft.log", "step"),
+            lambda: _sft_state(directory / "logs" / "sft.log"),
         ),
         evaluation("eval_sft", "Evaluate the SFT checkpoint on held-out rows", recipe, sft / "model", world, directory),
         rl_stage("rl", "RL with SLCA on verl's PPO trainer", recipe, world, sft / "model", rl, seed),
@@ -133,8 +134,8 @@ def _training_state(metrics: Path) -> str:
     return f"step {step}: " + ", ".join(f"{key} {value:.3f}" for key, value in shown.items())
 
 
-def _log_tail(log: Path, word: str) -> str:
+def _sft_state(log: Path) -> str:
     if not log.exists():
         return ""
-    lines = [line for line in log.read_text(errors="replace").splitlines()[-20:] if word in line]
-    return lines[-1].strip()[:100] if lines else ""
+    found = re.findall(r"train/loss:([\d.]+).*?(\d+)/(\d+) \[", log.read_text(errors="replace")[-8000:], re.DOTALL)
+    return "step {1} of {2}: loss {0:.5}".format(*found[-1]) if found else ""

@@ -21,6 +21,7 @@ from rich.console import Console
 from verl_slca.errors import ConfigError, SlcaError
 
 POLL_SECONDS = 1.0
+PROGRESS_SECONDS = 10.0
 
 
 class StageError(SlcaError):
@@ -36,7 +37,7 @@ class Stage:
         title: what it does, in words for the person watching.
         command: the argv.
         env: variables added to the environment.
-        progress: the current state in a few words, asked every second; "" when there is none yet.
+        progress: the current state in a few words, "" when there is none yet; shown at most every 10 seconds.
     """
 
     name: str
@@ -93,12 +94,12 @@ def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
             env={**os.environ, **stage.env},
         )
         try:
-            shown = ""
+            shown, next_line = "", 0.0
             while process.poll() is None:
                 time.sleep(POLL_SECONDS)
-                if (state := stage.progress()) and state != shown:
-                    shown = state
-                    console.print(f"    {state}")
+                if time.monotonic() >= next_line and (state := stage.progress()) and state != shown:
+                    shown, next_line = state, time.monotonic() + PROGRESS_SECONDS
+                    console.print(f"    {state}", markup=False)
         except BaseException:
             process.terminate()
             process.wait(timeout=30)
