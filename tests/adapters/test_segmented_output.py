@@ -57,8 +57,21 @@ def test_a_tool_reward_without_a_tool_run_is_ignored():
 
 def test_the_trajectory_says_that_a_cut_off_rollout_has_no_answer():
     info = {"tool_reward": 0.5, "summary_reward": 0.9}
-    found = tensors("slca", TWO_RUNS, info, trajectory={"stop": "length", "turns": []})
+    found = tensors(
+        "slca", TWO_RUNS, info, trajectory={"stop": "length", "turns": [{"span": [0, 2]}, {"span": [4, 6]}]}
+    )
     assert found["rm_scores"].tolist() == [0, 0, 0, 0, 0.5, 0]
+
+
+def test_an_answer_right_behind_a_call_is_refused_since_the_mask_cannot_tell_them_apart():
+    turns = [{"span": [0, 2]}, {"span": [2, 4]}]
+    with pytest.raises(ValueError, match="the answer starts at token 2"):
+        tensors(
+            "slca",
+            [1, 1, 1, 1],
+            {"tool_reward": 0.5, "summary_reward": 1.0},
+            trajectory={"stop": "answer", "turns": turns},
+        )
 
 
 def test_without_a_trajectory_a_none_summary_says_the_same():

@@ -63,27 +63,35 @@ class SegmentedOutput(AgentLoopOutput):
             tensors["response_mask"], tensors["rm_scores"] = torch.zeros_like(mask), torch.zeros(len(mask))
         elif self._per_segment and (TOOL_REWARD in info or SUMMARY_REWARD in info):
             trajectory = self.extra_fields.get("trajectory")
-            answered = (
-                info.get(SUMMARY_REWARD, 0.0) is not None if trajectory is None else trajectory["stop"] == "answer"
-            )
-            tensors["response_mask"], tensors["rm_scores"] = on_tokens(mask, info, answered)
+            if trajectory is None:
+                answered, answer_start = info.get(SUMMARY_REWARD, 0.0) is not None, None
+            else:
+                answered, answer_start = trajectory["stop"] == "answer", trajectory["turns"][-1]["span"][0]
+            tensors["response_mask"], tensors["rm_scores"] = on_tokens(mask, info, answered, answer_start)
         return tensors
 
 
-def on_tokens(mask: Tensor, info: Mapping[str, Any], answered: bool) -> tuple[Tensor, Tensor]:
+def on_tokens(
+    mask: Tensor, info: Mapping[str, Any], answered: bool, answer_start: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Response mask and token rewards of one rollout, (T,) int64 and (T,) float32.
 
     Args:
         mask: response mask, (T,), int64.
         info: `reward_extra_info` of the rollout.
         answered: whether the last run of learnable tokens is a final answer.
+        answer_start: index of the answer's first token, where the agent loop knows its turns; checked.
+
+    Raises:
+        ValueError: the answer follows a call without an environment token between them (`token_rewards.place`).
     """
     runs = int((torch.diff(mask, prepend=mask.new_zeros(1)) == 1).sum())
     if runs == 0 or (mask.sum() == 1 and not answered):
         return torch.zeros_like(mask), torch.zeros(len(mask))
     tool = _number(info.get(TOOL_REWARD)) if runs > 1 or not answered else None
     summary = _number(info.get(SUMMARY_REWARD)) if answered else None
-    rewards = place(mask, *(0.0 if value is not None and math.isnan(value) else value for value in (tool, summary)))
+    placed = (0.0 if value is not None and math.isnan(value) else value for value in (tool, summary))
+    rewards = place(mask, *placed, answer_start=answer_start)
     marks = rewards.nonzero()
     for value, mark in ((tool, marks[0]), (summary, marks[-1])):
         if value is not None and math.isnan(value):
