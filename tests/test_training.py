@@ -30,6 +30,7 @@ SMALL = [
     "data.max_prompt_length=256",
     "data.max_response_length=48",
     "trainer.save_freq=1",
+    "trainer.n_gpus_per_node=1",
 ]
 PING = {"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}}
 

@@ -11,6 +11,7 @@ import typer
 
 from verl_slca.errors import SlcaError
 
+
 class Shape(StrEnum):
     """Row schemas that `prepare` writes."""
 
@@ -39,7 +40,9 @@ def prepare(
     data: Annotated[list[Path], typer.Argument(help="RL rows to check (.parquet, .jsonl, .json).")],
     model: Annotated[Path | None, typer.Option(help="Checkpoint whose chat template renders the prompts.")] = None,
     max_prompt_length: Annotated[int | None, typer.Option(help="Longest prompt in tokens, tools included.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Convert Toucan rows of any shape into this parquet file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Convert Toucan rows of any shape into this parquet file.")
+    ] = None,
     shape: Annotated[Shape, typer.Option(help="What to convert to.")] = Shape.rl,
 ) -> None:
     """Check dataset files before training: every problem is named with its file, row, column and fix."""

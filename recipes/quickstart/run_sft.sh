@@ -5,7 +5,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export VERL_PLATFORM=${VERL_PLATFORM:-cpu} OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-"${PYTHON:-python}" -m torch.distributed.run --standalone --nproc_per_node=1 \
+"${PYTHON:-python}" -m torch.distributed.run --standalone --nproc_per_node=2 \
   -m verl.trainer.sft_trainer --config-path "$here" --config-name sft "$@"
 step=$(cat "$OUTPUT/checkpoints/latest_checkpointed_iteration.txt")
 ln -sfn "checkpoints/global_step_$step/huggingface" "$OUTPUT/model"

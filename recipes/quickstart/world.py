@@ -1,9 +1,13 @@
 """The quickstart world: tools, questions with gold calls, a tokenizer and a tiny model, from one seed.
 
-Out, under ``--output-dir``: ``sft.parquet`` (noisy demonstrations, verl's multi-turn SFT format), ``rl.parquet``
-and ``heldout.parquet`` (the Toucan RL-row schema, so a real Toucan file drops in), ``model/`` (tokenizer and
-fresh weights). Held-out rows use proper names that training never saw, and some of them need a tool that
-training never saw, of a server whose other tools it knows.
+Out, under ``--output-dir``: ``sft.parquet`` (verl's multi-turn SFT format), ``rl.parquet`` and ``heldout.parquet``
+(the Toucan RL-row schema, so a real Toucan file drops in), ``model/`` (tokenizer and fresh weights).
+
+The SFT demonstrations are noisy on purpose, as scraped ones are: `dialogues.FLAWS` says how often parallel calls
+are made one by one, an optional argument is left out, a sibling tool is called, a chain stops early, a needless
+call is made, an answer is sloppy. Gold is clean: SFT learns the mixture, RL has to pick the good behaviour from it.
+Chained gold calls hold the values the simulator will answer with, since its world key depends on prompt and tools
+only. Held-out rows use proper names that training never saw, and some need a tool that training never saw.
 """
 
 from __future__ import annotations
