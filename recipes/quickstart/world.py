@@ -40,7 +40,7 @@ SHARE_UNSEEN_TOOL = 0.15
 class Sizes:
     """How much of everything; the defaults are what fifteen minutes on two cores have room for."""
 
-    dialogues: int = 3600
+    dialogues: int = 2800
     rl: int = 768
     held_out: int = 240
 
