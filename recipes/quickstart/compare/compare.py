@@ -79,7 +79,7 @@ def run(
     quickstart: Quickstart = Path("outputs/quickstart"),
     output_dir: Output = Path("outputs/compare"),
     seeds: Seeds = 3,
-    jobs: Annotated[int, typer.Option(help="Trainings at a time; each needs a core and 5 GB.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Trainings at a time; each needs two cores and 6 GB.")] = 1,
 ) -> None:
     """Train and evaluate every run that is not done yet."""
     console = Console(soft_wrap=True)
