@@ -81,9 +81,9 @@ def prepare_files(
         return
     converted: list[dict[str, Any]] = []
     for path in paths:
-        rows, problems = toucan.convert(path, shape)
-        converted += rows
-        console.print(f"{path}: {len(rows)} rows converted, {len(problems)} left out")
+        found, problems = toucan.convert(path, shape)
+        converted += found
+        console.print(f"{path}: {len(found)} rows converted, {len(problems)} left out")
         for problem in problems:
             console.print(f"  {problem}", markup=False)
     if not converted:

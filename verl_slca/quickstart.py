@@ -103,9 +103,9 @@ def rl_stage(
 
 def evaluation(name: str, title: str, recipe: Path, model: Path, world: Path, directory: Path) -> Stage:
     """One `slca-eval run` over the held-out rows, greedy."""
-    command = ["-m", "harness", "run", "--model", model, "--tasks", "toucan", "--output-dir", directory / name]
-    options = ["--data", world / "heldout.parquet", "--max-tokens", "192", "--config", recipe / "eval.yaml"]
-    return Stage(name, title, python_command(*command, *options), CPU)
+    command = python_command("-m", "harness", "run", "--model", model, "--tasks", "toucan")
+    command += ["--output-dir", str(directory / name), "--data", str(world / "heldout.parquet")]
+    return Stage(name, title, [*command, "--max-tokens", "192", "--config", str(recipe / "eval.yaml")], CPU)
 
 
 def results_table(runs: Sequence[tuple[str, Path]]) -> Table:

@@ -109,6 +109,6 @@ def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
         raise StageError(f"{stage.name} exited with {process.returncode}; the end of {log}:\n{tail}")
 
 
-def python_command(*argv: str | Path) -> list[str]:
+def python_command(*argv: str | Path | int) -> list[str]:
     """An argv that runs Python code with this very interpreter."""
     return [sys.executable, *map(str, argv)]
