@@ -33,6 +33,7 @@ def draw_curve(directory: Path, picture: Path) -> Path:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     steps = read_steps(directory)
     figure, (rewards, gradients) = plt.subplots(1, 2, figsize=(11, 4), constrained_layout=True)
@@ -48,6 +49,7 @@ def draw_curve(directory: Path, picture: Path) -> Path:
     gradients.set(xlabel="step", title="Gradient norm", ylim=(0, None))
     for axes in (rewards, gradients):
         axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(picture, dpi=120)
     plt.close(figure)
     return picture
