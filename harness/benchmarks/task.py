@@ -7,7 +7,7 @@ tau2-bench) starts it when its session is entered and stops it when the session 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 import openai
 
 from harness.policy import Sampling
-from harness.records import Status, Usage
+from harness.records import Record, Status, Usage
 from verl_slca.episode import Limits
 
 
@@ -83,6 +83,12 @@ class Task(Protocol):
     def session(self, model: Model) -> AbstractAsyncContextManager[Callable[[Sample], Awaitable[Outcome]]]:
         """Enter to get the function that plays one sample; it may raise `InfrastructureFault`."""
 
+    def rescoring(self) -> AbstractAsyncContextManager[Callable[[Record], Awaitable[Outcome]]]:
+        """Enter to get the function that scores a saved sample again, without a model."""
+
+    def aggregates(self, records: Iterable[Record]) -> Mapping[str, Any]:
+        """What is no plain mean over samples (weighted overalls, pass^k), JSON-ready; {} where there is nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
@@ -90,6 +96,7 @@ class TaskOptions:
 
     Attributes:
         data: file of rows, for tasks whose data is the user's.
+        subsets: what was asked for behind the task's name (``bfcl:simple_python,live``); () is all of it.
         limits: where an episode ends.
         seed: base of every seed.
         settings: sections of ``--config`` by name; a task takes those it knows.
@@ -99,3 +106,4 @@ class TaskOptions:
     limits: Limits
     seed: int
     settings: Mapping[str, Any]
+    subsets: tuple[str, ...] = ()
