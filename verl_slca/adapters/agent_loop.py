@@ -17,11 +17,12 @@ from omegaconf import DictConfig, OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.utils.profiler import simple_timer
 
+from verl_slca.adapters.batch_row import row_of
 from verl_slca.adapters.segmented_output import SegmentedOutput
 from verl_slca.config import parse
 from verl_slca.episode import Action, Limits, World, run_episode
 from verl_slca.errors import DataError
-from verl_slca.rows import Row, row_from_record
+from verl_slca.rows import Row
 from verl_slca.sampling import derived_seed
 from verl_slca.sgls.simulator import SglsConfig, Simulator
 from verl_slca.trajectory import ToolCall, ToolResult, Trajectory
@@ -59,7 +60,7 @@ class SlcaAgentLoop(AgentLoopBase):
         Raises:
             DataError: the row cannot be used, or its prompt does not fit `rollout.prompt_length`.
         """
-        row = row_from_record({**kwargs, "prompt": kwargs["raw_prompt"]}, where=f"row {kwargs.get('index', '?')}")
+        row = row_of(kwargs)
         seed = derived_seed(
             self.rollout_config.seed, row.key, kwargs.get("session_id", 0), kwargs.get("global_steps", 0)
         )

@@ -8,7 +8,7 @@ numbers are still there as metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -16,6 +16,7 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from verl_slca.adapters.batch_row import row_of
 from verl_slca.adapters.segmented_output import FAULT, SUMMARY_REWARD, TOOL_REWARD
 from verl_slca.config import parse
 from verl_slca.hierr import HierrConfig, HierrReward, make_judge, score_rollout, success_at
@@ -23,7 +24,7 @@ from verl_slca.hierr.action import action_reward
 from verl_slca.hierr.process import attempts
 from verl_slca.hierr.rltr import rltr_reward
 from verl_slca.parsing import trajectory_from_text
-from verl_slca.rows import Gold, Row, row_from_record
+from verl_slca.rows import Gold, Row
 from verl_slca.trajectory import Trajectory
 
 
@@ -73,9 +74,10 @@ class HierrRewardManager(RewardManagerBase):
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """verl's reward result for the last sequence of `data`: the total, and everything else as extra info."""
         item = data[-1]
-        fields = item.non_tensor_batch
-        row = row_from_record({**fields, "prompt": fields["raw_prompt"]}, where=f"row {fields.get('index', '?')}")
-        trajectory = self._trajectory(item)
+        return await self.result(self._trajectory(item), row_of(item.non_tensor_batch), item.non_tensor_batch)
+
+    async def result(self, trajectory: Trajectory, row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """verl's reward result for one rollout of `row`; `fields` are the batch's other fields, for subclasses."""
         reward = await self.score(trajectory, row)
         info = extra_info(reward)
         if self.baseline is not None and not reward.fault:

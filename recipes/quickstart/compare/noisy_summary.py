@@ -6,16 +6,17 @@ step, so every method sees the same noise on the same rollout.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from verl import DataProto
 
 from verl_slca.adapters.reward_manager import HierrRewardManager
 from verl_slca.adapters.segmented_output import SUMMARY_REWARD
 from verl_slca.errors import ConfigError
-from verl_slca.rows import row_from_record
+from verl_slca.rows import Row
 from verl_slca.sampling import derived_seed
+from verl_slca.trajectory import Trajectory
 
 
 class NoisySummaryRewardManager(HierrRewardManager):
@@ -28,14 +29,12 @@ class NoisySummaryRewardManager(HierrRewardManager):
             raise ConfigError("NoisySummaryRewardManager needs +reward.summary_noise.sd and .seed")
         self.noise_sd, self.noise_seed = float(noise.sd), int(noise.seed)
 
-    async def run_single(self, data: DataProto) -> dict[str, Any]:
+    async def result(self, trajectory: Trajectory, row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
         """HierR's result with a noisy summary reward and total."""
-        result = await super().run_single(data)
+        result = await super().result(trajectory, row, fields)
         info = result["reward_extra_info"]
         if info.get(SUMMARY_REWARD) is None:
             return result
-        fields = data[-1].non_tensor_batch
-        row = row_from_record({**fields, "prompt": fields["raw_prompt"]}, where="reward")
         seed = derived_seed(self.noise_seed, row.key, int(fields["session_id"]), int(fields["global_steps"]))
         noise = self.noise_sd * float(np.random.default_rng(seed).standard_normal())
         return {
