@@ -15,6 +15,7 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from harness import environments
 from harness.benchmarks import TASKS
 from harness.policy import Sampling
 from harness.report import print_runs
@@ -29,9 +30,17 @@ _SAMPLING = Sampling()
 
 
 @app.command()
+def setup(names: Annotated[list[str], typer.Argument(help="Benchmarks: bfcl, tau2.")]) -> None:
+    """Make the environments of their own that benchmarks run in; once, it needs a package index."""
+    environments.setup(names, Console())
+
+
+@app.command()
 def run(
     model: Annotated[str, typer.Option(help="Hugging Face folder, or URL of an OpenAI-compatible server (…/v1).")],
-    tasks: Annotated[str, typer.Option(help=f"Comma-separated: {', '.join(TASKS)}.")],
+    tasks: Annotated[
+        str, typer.Option(help=f"Comma-separated: {', '.join(TASKS)}; parts of one as bfcl:live,multiple.")
+    ],
     output_dir: Annotated[Path, typer.Option(help="Run folder; give the same one to go on.")],
     data: Annotated[Path | None, typer.Option(help="Rows for toucan: .parquet or .jsonl.")] = None,
     model_name: Annotated[str | None, typer.Option(help="The model's name at the server.")] = None,
@@ -45,10 +54,15 @@ def run(
     concurrency: Annotated[int, typer.Option(help="Samples in flight.")] = DEFAULT_CONCURRENCY,
     timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = DEFAULT_TIMEOUT,
     retries: Annotated[int, typer.Option(help="Times a failed request is sent again.")] = DEFAULT_RETRIES,
-    config: Annotated[Path | None, typer.Option(help="YAML with sections of settings: limits, hierr, sgls.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML with sections of settings; `slca-eval ls tasks` names them.")
+    ] = None,
+    bfcl_version: Annotated[str | None, typer.Option(help="BFCL's release: v4 or v3.")] = None,
 ) -> None:
     """Play every sample of the tasks against the model and score it. Run again, it goes on where it stopped."""
     settings = _settings(config)
+    if bfcl_version is not None:
+        settings["bfcl"] = {**(settings.get("bfcl") or {}), "version": bfcl_version}
     limits = settings.pop("limits", None) or {}
     if max_turns is not None:
         limits = {**limits, "max_turns": max_turns}
@@ -97,6 +111,10 @@ def ls(what: Annotated[str, typer.Argument(help="What to list: tasks.")] = "task
         console.print(f"[bold]{name}[/bold]  {entry.summary}")
         for metric, column in entry.metrics.items():
             console.print(f"  {metric:<20} {column.meaning}", highlight=False)
+        for subset, meaning in entry.subsets.items():
+            console.print(f"  {f'{name}:{subset}':<20} {meaning}", highlight=False)
+        if entry.sections:
+            console.print(f"  sections of --config: {', '.join(entry.sections)}", highlight=False)
 
 
 def _settings(path: Path | None) -> dict[str, Any]:

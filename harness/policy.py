@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import openai
 
@@ -21,9 +21,11 @@ from harness.records import Usage
 from verl_slca.episode import Action
 from verl_slca.errors import PolicyServerFault
 from verl_slca.parsing import call_from, render_call
+from verl_slca.seeds import derived_seed
 from verl_slca.trajectory import ToolCall, ToolResult
 
 _OVERFLOW = re.compile(r"context.{0,9}(length|size|window)|max(imum)?.model.len|prompt.{0,20}too long", re.IGNORECASE)
+_PLAIN = "/!#$&'()*+,:;<=>?@[]^`{|}"
 _FINISHED = ("stop", "length", "tool_calls")
 
 
@@ -70,6 +72,18 @@ def connect(base_url: str, timeout: float, retries: int) -> openai.AsyncOpenAI:
     )
 
 
+def trace_headers(trace: str, number: int) -> dict[str, str]:
+    """The tracing header of a request: ``X-Request-Id: task/sample id/number``, percent-encoded where HTTP needs it.
+
+    Example:
+        >>> trace_headers("toucan/000001-ab", 2)
+        {'X-Request-Id': 'toucan/000001-ab/2'}
+        >>> trace_headers("", 0)
+        {}
+    """
+    return {"X-Request-Id": quote(f"{trace}/{number}", safe=_PLAIN)} if trace else {}
+
+
 def server_fault(error: openai.OpenAIError) -> PolicyServerFault:
     """The fault that `error` of the client is counted under."""
     if isinstance(error, openai.APITimeoutError):
@@ -94,6 +108,7 @@ class ChatPolicy:
         messages: the conversation so far, role and content each.
         tools: JSON tool definitions for the chat template; None where the messages already hold them.
         sampling: how to ask; its seed is this conversation's own.
+        trace: whose conversation it is, ``task/sample id``; requests carry it, numbered, as ``X-Request-Id``.
 
     Attributes:
         usage: requests and tokens so far.
@@ -107,8 +122,10 @@ class ChatPolicy:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
         sampling: Sampling,
+        trace: str = "",
     ) -> None:
         self._client = client
+        self._trace = trace
         self._fixed: dict[str, Any] = {
             "model": model,
             "temperature": sampling.temperature,
@@ -171,12 +188,16 @@ class ChatPolicy:
         return Action(text.strip("\n"), finished=choice["finish_reason"] != "length" and self._used <= self._budget)
 
     async def _complete(self, max_tokens: int | None) -> dict[str, Any]:
-        varying: dict[str, Any] = {"messages": self._messages, "seed": self._seed + len(self._messages)}
+        seed = derived_seed(self._seed, len(self._messages))
+        varying: dict[str, Any] = {"messages": self._messages, "seed": seed}
         if max_tokens is not None:
             varying["max_tokens"] = max_tokens
+        headers = trace_headers(self._trace, self.usage.requests)
         try:
             # The client's own untyped request: same retries and errors, without typed copies of long conversations.
-            reply = await self._client.post("/chat/completions", cast_to=object, body={**self._fixed, **varying})
+            reply = await self._client.post(
+                "/chat/completions", cast_to=object, body={**self._fixed, **varying}, options={"headers": headers}
+            )
         except openai.BadRequestError as error:
             if _OVERFLOW.search(str(error)):
                 raise ContextOverflowError(str(error)) from error

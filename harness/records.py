@@ -142,10 +142,10 @@ class Journal:
         self._file.flush()
         await asyncio.to_thread(os.fsync, self._file.fileno())
 
-    def records(self) -> Iterator[Record]:
-        """The latest record of each sample, in order of task and id, read from disk one at a time."""
+    def records(self, task: str = "") -> Iterator[Record]:
+        """The latest record of each sample (of `task`, if named), in order of task and id, read one at a time."""
         with self.path.open("rb") as file:
-            for start, length, _ in (self._at[key] for key in sorted(self._at)):
+            for start, length, _ in (self._at[key] for key in sorted(self._at) if task in ("", key[0])):
                 file.seek(start)
                 yield Record.from_line(file.read(length))
 

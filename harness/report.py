@@ -91,6 +91,29 @@ def value_text(metric: Mapping[str, Any]) -> str:
     return f"{metric['value']:.{digits}f} ± {metric['stderr']:.{digits}f}"
 
 
+def aggregate_text(value: object) -> str:
+    """One of a task's own aggregates, "" when it is nothing that a table can show.
+
+    Example:
+        >>> aggregate_text({"kind": "share", "value": 0.25})
+        '25.00 %'
+        >>> aggregate_text(0.5)
+        '0.500'
+        >>> aggregate_text({"by_domain": {}})
+        ''
+    """
+    if isinstance(value, bool) or value is None:
+        return ""
+    if isinstance(value, int | float):
+        return f"{value:.3f}" if isinstance(value, float) else str(value)
+    if not isinstance(value, Mapping) or value.get("kind") not in ("share", "mean", "count") or "value" not in value:
+        return ""
+    if value["value"] is None:
+        return ""
+    text = value_text({"stderr": 0.0, **value})
+    return text if value.get("stderr") is not None else text.split(" ±")[0]
+
+
 def _columns(result: Mapping[str, Any]) -> list[Column]:
     kinds = result["kinds"]
     shown = sorted(kinds.items(), key=lambda item: (-item[1]["samples"]["expected"], item[0]))[:_MANY_KINDS]
@@ -102,6 +125,10 @@ def _cells(title: str, columns: Sequence[Column]) -> list[list[str]]:
     rows = [[title, *(head for head, _ in columns)]]
     for name in names:
         rows.append([name, *(value_text(m) if (m := g["metrics"].get(name)) else "-" for _, g in columns)])
+    for name in dict.fromkeys(name for _, group in columns for name in group.get("aggregates", ())):
+        shown = [aggregate_text(group.get("aggregates", {}).get(name)) for _, group in columns]
+        if any(shown):
+            rows.append([name, *(text or "-" for text in shown)])
     rows.append(["n", *(_count(group["samples"]) for _, group in columns)])
     for status in ("truncated", "model_error"):
         if any(group["samples"][status] for _, group in columns):

@@ -9,7 +9,7 @@ import logging
 import platform
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.benchmarks import load_tasks
-from harness.benchmarks.task import Model, Outcome, Sample, Task, TaskOptions
+from harness.benchmarks.task import Model, Outcome, Play, Sample, Task, TaskOptions
 from harness.policy import Sampling, connect
 from harness.progress import TaskProgress
 from harness.records import SCORED, FolderLock, Journal, Record, read_json, write_json
@@ -212,7 +212,7 @@ async def _play_task(
     enough = max(_ENOUGH_FAULTS, 2 * options.concurrency)
     in_a_row = 0
 
-    async def work(play: Callable[[Sample], Awaitable[Outcome]], progress: TaskProgress) -> None:
+    async def work(play: Play, progress: TaskProgress) -> None:
         nonlocal in_a_row
         for sample in queue:
             record = await _record(plan.task.name, sample, play)
@@ -225,18 +225,32 @@ async def _play_task(
     async with connect(url, options.timeout, options.retries) as client:
         model = Model(client, name, options.sampling)
         with TaskProgress(console, plan.task.name, len(plan.chosen) - len(pending), len(plan.chosen)) as progress:
-            async with plan.task.session(model) as play, asyncio.TaskGroup() as workers:
-                for _ in range(min(options.concurrency, len(pending))):
-                    workers.create_task(work(play, progress))
+            async with plan.task.session(model) as play:
+                await _together(work(play, progress) for _ in range(min(options.concurrency, len(pending))))
     if in_a_row >= enough:
         console.print(f"[red]Stopped after {in_a_row} samples in a row failed for reasons not the model's.[/red]")
 
 
-async def _record(task: str, sample: Sample, play: Callable[[Sample], Awaitable[Outcome]]) -> Record:
-    """The sample's record, whatever happens: one bad sample costs one sample, not the run."""
+async def _together(workers: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of them run to their end; the first error stops the others and is raised as itself."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for worker in workers:
+                group.create_task(worker)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+
+
+async def _record(task: str, sample: Sample, play: Play) -> Record:
+    """The sample's record, whatever happens: one bad sample costs one sample, not the run.
+
+    Only a `ConfigError` ends the run: what the task is set up with cannot work for any sample.
+    """
     started = time.perf_counter()
     try:
         outcome = await play(sample)
+    except ConfigError:
+        raise
     except InfrastructureFault as fault:
         outcome = Outcome("infrastructure_error", str(fault), fault.kind)
     except Exception as error:
@@ -261,9 +275,10 @@ async def _record(task: str, sample: Sample, play: Callable[[Sample], Awaitable[
 def _results(plans: Sequence[_Plan], journal: Journal, target: Target) -> dict[str, Any]:
     tasks = {}
     for plan in plans:
-        records = (record for record in journal.records() if record.task == plan.task.name)
-        tasks[plan.task.name] = {
-            **summarise(plan.chosen, plan.task.metrics, records),
+        name = plan.task.name
+        tasks[name] = {
+            **summarise(plan.chosen, plan.task.metrics, journal.records(name)),
+            "aggregates": dict(plan.task.aggregates(journal.records(name))),
             "partial": {"played": len(plan.chosen), "of": plan.total} if len(plan.chosen) < plan.total else None,
             "made_with": plan.task.identity(),
         }

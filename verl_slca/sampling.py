@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+
+from verl_slca.seeds import derived_seed as derived_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,3 @@ def _truncated(probs: torch.Tensor, settings: Sequence[Sampling]) -> torch.Tenso
 def uniform_stream(seed: int, count: int) -> np.ndarray:
     """`count` numbers in [0, 1), float64, the same for the same seed on every machine."""
     return np.random.Generator(np.random.Philox(seed)).random(count)
-
-
-def derived_seed(*parts: object) -> int:
-    """A 63-bit seed from values that name a request, the same in every process.
-
-    Example:
-        >>> derived_seed(0, "row-7", 1) == derived_seed(0, "row-7", 1)
-        True
-        >>> derived_seed(0, "row-7", 1) == derived_seed(0, "row-7", 2)
-        False
-    """
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1

@@ -39,6 +39,11 @@ class Outcome:
     trajectory: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
 
+    @classmethod
+    def of(cls, record: Record) -> Outcome:
+        """The outcome that `record` saved."""
+        return cls(record.status, record.reason, record.fault, record.scores, record.trajectory, record.usage)
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -63,6 +68,10 @@ class Metric:
     meaning: str
 
 
+Play = Callable[[Sample], Awaitable[Outcome]]
+Rescore = Callable[[Record], Awaitable[Outcome]]
+
+
 class Task(Protocol):
     """A benchmark, its data loaded and checked."""
 
@@ -80,14 +89,25 @@ class Task(Protocol):
     def samples(self) -> Sequence[Sample]:
         """The whole set, always in the same order."""
 
-    def session(self, model: Model) -> AbstractAsyncContextManager[Callable[[Sample], Awaitable[Outcome]]]:
-        """Enter to get the function that plays one sample; it may raise `InfrastructureFault`."""
+    def session(self, model: Model) -> AbstractAsyncContextManager[Play]:
+        """Enter to get the function that plays one sample.
 
-    def rescoring(self) -> AbstractAsyncContextManager[Callable[[Record], Awaitable[Outcome]]]:
-        """Enter to get the function that scores a saved sample again, without a model."""
+        It may raise `InfrastructureFault`, which costs that sample, or `ConfigError`, which ends the run: what it is
+        set up with cannot work for any sample.
+        """
+
+    def rescoring(self) -> AbstractAsyncContextManager[Rescore]:
+        """Enter to get the function that scores a saved sample again, without a model.
+
+        A record that holds nothing to score (its server failed, its prompt did not fit) comes back as it was.
+        """
 
     def aggregates(self, records: Iterable[Record]) -> Mapping[str, Any]:
-        """What is no plain mean over samples (weighted overalls, pass^k), JSON-ready; {} where there is nothing."""
+        """What is no plain mean over samples (weighted overalls, pass^k), JSON-ready; {} where there is nothing.
+
+        A number, or a mapping with ``kind`` and ``value`` (and ``stderr``, if known) as in `Metric`, gets a line in
+        the tables; anything else is kept in results.json only.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +127,25 @@ class TaskOptions:
     seed: int
     settings: Mapping[str, Any]
     subsets: tuple[str, ...] = ()
+
+
+Script = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""Sample id and body of a chat request to the assistant message that a scripted model answers with; the id is ""
+where a request does not say which sample it belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """Models whose scores are known, to check a benchmark's whole path with (`harness.selfcheck`).
+
+    Attributes:
+        scripts: the models by name, such as gold, wrong, noop.
+        expected: sample id to the scores that the script of that name must get; metrics not named are not compared.
+        settings: sections of the configuration for a run in which the server at this URL plays every model there is.
+        data: writes a file for ``--data`` into this folder; None where the benchmark brings its own.
+    """
+
+    scripts: Callable[[Task], Mapping[str, Script]]
+    expected: Callable[[Task, str], Mapping[str, Mapping[str, float]]]
+    settings: Callable[[str], Mapping[str, Any]] = lambda url: {}
+    data: Callable[[Path], Path | None] = lambda folder: None

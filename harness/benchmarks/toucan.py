@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.benchmarks.task import Metric, Model, Outcome, Sample, TaskOptions
+from harness.benchmarks.task import Metric, Model, Outcome, Play, Rescore, Sample, TaskOptions
 from harness.policy import ChatPolicy, ContextOverflowError
-from harness.records import file_hash
+from harness.records import Record, Usage, file_hash
 from verl_slca.config import parse
 from verl_slca.episode import Limits, run_episode
 from verl_slca.errors import ConfigError, DataError
 from verl_slca.hierr.process import success_at
 from verl_slca.hierr.reward import HierrConfig, HierrReward, make_judge, score_rollout
+from verl_slca.hierr.summary import SummaryJudge
 from verl_slca.parsing import parse_turn
 from verl_slca.rows import Gold, Row, listed, load_rows
+from verl_slca.seeds import derived_seed
 from verl_slca.sgls.simulator import SglsConfig, Simulator
 from verl_slca.trajectory import Trajectory
 
@@ -48,8 +49,6 @@ METRICS: dict[str, Metric] = {
     "invalid_calls": Metric("count", "calls answered with an error: malformed, unknown tool, invalid arguments"),
     "response_tokens": Metric("count", "tokens the model wrote"),
 }
-
-Play = Callable[[Sample], Awaitable[Outcome]]
 
 
 class Toucan:
@@ -119,24 +118,45 @@ class Toucan:
 
         async def play(sample: Sample) -> Outcome:
             row = self._rows[sample.id]
-            sampling = dataclasses.replace(model.sampling, seed=_seed(model.sampling.seed, sample.id))
-            policy = ChatPolicy(model.client, model.name, row.prompt, row.template_tools, sampling)
+            sampling = dataclasses.replace(model.sampling, seed=derived_seed(model.sampling.seed, sample.id))
+            trace = f"{self.name}/{sample.id}"
+            policy = ChatPolicy(model.client, model.name, row.prompt, row.template_tools, sampling, trace)
             try:
                 trajectory = await run_episode(policy, self._simulator.episode(row.tools, row.key), self._limits)
             except ContextOverflowError as error:
                 reason = f"the prompt does not fit the model's context: {error}"
                 return Outcome("model_error", reason, scores=dict.fromkeys(METRICS, 0.0), usage=policy.usage)
-            reward = await score_rollout(trajectory, row.gold, judge, self._hierr)
-            said: dict[str, Any] = {"trajectory": trajectory.to_dict(), "usage": policy.usage}
-            if reward.fault is not None:
-                reason = policy.fault or f"{reward.fault}; see run.log"
-                return Outcome("infrastructure_error", reason, reward.fault, **said)
-            scores = {**rollout_scores(trajectory, row.gold, reward), "response_tokens": policy.usage.completion_tokens}
-            if trajectory.stop == "length":
-                return Outcome("truncated", "out of tokens before an answer", scores=scores, **said)
-            return Outcome("ok", scores=scores, **said)
+            return await self._scored(trajectory, row, policy.usage, policy.fault, judge)
 
         yield play
+
+    @contextlib.asynccontextmanager
+    async def rescoring(self) -> AsyncIterator[Rescore]:
+        """Enter to get the function that scores a saved trajectory again."""
+        judge = make_judge(self._hierr)
+
+        async def rescore(record: Record) -> Outcome:
+            if not record.trajectory:
+                return Outcome.of(record)
+            trajectory = Trajectory.from_dict(record.trajectory)
+            return await self._scored(trajectory, self._rows[record.id], record.usage, record.reason, judge)
+
+        yield rescore
+
+    def aggregates(self, records: Iterable[Record]) -> Mapping[str, Any]:
+        """Nothing: every number of this task is a mean over samples."""
+        return {}
+
+    async def _scored(self, trajectory: Trajectory, row: Row, usage: Usage, fault: str, judge: SummaryJudge) -> Outcome:
+        """The outcome of a rollout; `fault` says what went wrong where it ended in a fault."""
+        reward = await score_rollout(trajectory, row.gold, judge, self._hierr)
+        said: dict[str, Any] = {"trajectory": trajectory.to_dict(), "usage": usage}
+        if reward.fault is not None:
+            return Outcome("infrastructure_error", fault or f"{reward.fault}; see run.log", reward.fault, **said)
+        scores = {**rollout_scores(trajectory, row.gold, reward), "response_tokens": usage.completion_tokens}
+        if trajectory.stop == "length":
+            return Outcome("truncated", "out of tokens before an answer", scores=scores, **said)
+        return Outcome("ok", scores=scores, **said)
 
 
 def rollout_scores(trajectory: Trajectory, gold: Gold, reward: HierrReward) -> dict[str, float]:
@@ -167,8 +187,3 @@ def rollout_scores(trajectory: Trajectory, gold: Gold, reward: HierrReward) -> d
         "duplicate_calls": len(trajectory.calls) - len(distinct),
         "invalid_calls": sum(result.is_error for result in trajectory.results),
     }
-
-
-def _seed(base: int, sample: str) -> int:
-    """A 31-bit seed of the sample's own, so that it does not depend on what ran before it."""
-    return int.from_bytes(hashlib.sha256(f"{base}/{sample}".encode()).digest()[:4], "big") >> 1

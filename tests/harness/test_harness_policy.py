@@ -9,6 +9,7 @@ from scripted_server import ScriptedServer, completion, error, torn
 from harness.policy import ChatPolicy, ContextOverflowError, Sampling, connect
 from verl_slca.episode import Limits, run_episode
 from verl_slca.errors import PolicyServerFault
+from verl_slca.seeds import derived_seed
 from verl_slca.trajectory import ToolCall, ToolResult, Trajectory
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -172,7 +173,7 @@ async def test_the_token_budget_covers_all_turns_and_tool_responses(server: Scri
 async def test_seed_and_temperature_reach_the_server(server: ScriptedServer) -> None:
     await play(server, turns(PING, "Hi."), sampling=Sampling(temperature=0.7, seed=11))
     assert {body["temperature"] for body in server.bodies} == {0.7}
-    assert [body["seed"] for body in server.bodies] == [12, 14]  # 11 + messages so far: each turn its own
+    assert [body["seed"] for body in server.bodies] == [derived_seed(11, 1), derived_seed(11, 3)]  # messages so far
 
 
 def test_sampling_refuses_what_makes_no_sense() -> None:
