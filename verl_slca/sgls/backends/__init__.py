@@ -35,10 +35,18 @@ class BackendResponse:
     Attributes:
         content: the response text.
         is_error: the API refused a well-formed call, e.g. a division by zero. Never a failure of ours.
+        source: the backend that answered, e.g. ``"llm"``; for the figures.
+        tokens: tokens that a model read and wrote for it, now; 0 when it came out of a cache.
+        cached: it came out of a cache.
+        injected: kind of the API error that was injected (`sgls.faults`), "" when none was.
     """
 
     content: str
     is_error: bool = False
+    source: str = ""
+    tokens: int = 0
+    cached: bool = False
+    injected: str = ""
 
 
 class Backend(Protocol):
