@@ -19,6 +19,7 @@ class BackendRequest:
         world: names the world; the same for every rollout of a group.
         seed: the simulator's seed.
         history: calls and results of this episode so far, oldest first.
+        state_digest: equal exactly when the world is in the same state, "" in its first.
     """
 
     tool: CompiledTool
@@ -26,6 +27,7 @@ class BackendRequest:
     world: str
     seed: int
     history: tuple[tuple[ToolCall, ToolResult], ...] = ()
+    state_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
