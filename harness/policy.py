@@ -99,6 +99,29 @@ def server_fault(error: openai.OpenAIError) -> PolicyServerFault:
     return PolicyServerFault("policy_server_malformed", repr(error))
 
 
+async def complete(client: openai.AsyncOpenAI, body: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    """The server's reply to a chat request, one with a first choice that says how it ended.
+
+    Raises:
+        PolicyServerFault: the server, not the model, failed.
+        ContextOverflowError: what is asked for does not fit the model's context.
+    """
+    try:
+        # The client's own untyped request: same retries and errors, without typed copies of long conversations.
+        reply = await client.post("/chat/completions", cast_to=object, body=body, options={"headers": dict(headers)})
+    except openai.BadRequestError as error:
+        if _OVERFLOW.search(str(error)):
+            raise ContextOverflowError(str(error)) from error
+        raise server_fault(error) from error
+    except openai.OpenAIError as error:
+        raise server_fault(error) from error
+    except ValueError as error:
+        raise PolicyServerFault("policy_server_malformed", f"the reply is not JSON: {error}") from error
+    if not _is_finished(reply):
+        raise PolicyServerFault("policy_server_malformed", f"no finished choice in the reply: {str(reply)[:500]}")
+    return reply  # type: ignore[return-value]
+
+
 class ChatPolicy:
     """One conversation over ``/chat/completions``.
 
@@ -194,23 +217,9 @@ class ChatPolicy:
             varying["max_tokens"] = max_tokens
         headers = trace_headers(self._trace, self.usage.requests)
         try:
-            # The client's own untyped request: same retries and errors, without typed copies of long conversations.
-            reply = await self._client.post(
-                "/chat/completions", cast_to=object, body={**self._fixed, **varying}, options={"headers": headers}
-            )
-        except openai.BadRequestError as error:
-            if _OVERFLOW.search(str(error)):
-                raise ContextOverflowError(str(error)) from error
-            raise server_fault(error) from error
-        except openai.OpenAIError as error:
-            raise server_fault(error) from error
-        except ValueError as error:
-            raise PolicyServerFault("policy_server_malformed", f"the reply is not JSON: {error}") from error
+            return await complete(self._client, {**self._fixed, **varying}, headers)
         finally:
             self.usage = Usage(self.usage.requests + 1, self.usage.prompt_tokens, self.usage.completion_tokens)
-        if not _is_finished(reply):
-            raise PolicyServerFault("policy_server_malformed", f"no finished choice in the reply: {str(reply)[:500]}")
-        return reply  # type: ignore[return-value]
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
         if not usage:
