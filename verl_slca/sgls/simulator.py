@@ -78,11 +78,18 @@ class Simulator:
 
 
 class Episode:
-    """The tools of one rollout, with the calls made so far: a `World` of `verl_slca.episode`."""
+    """The tools of one rollout, with the calls made so far: a `World` of `verl_slca.episode`.
+
+    Attributes:
+        tools: by name.
+        world: its key.
+        figures: counts of this episode.
+    """
 
     def __init__(self, simulator: Simulator, tools: dict[str, CompiledTool], world: str) -> None:
         self.tools = tools
         self.world = world
+        self.figures = Figures()
         self._simulator = simulator
         self._history: list[tuple[ToolCall, ToolResult]] = []
 
@@ -96,16 +103,17 @@ class Episode:
 
     async def _answered(self, call: ToolCall) -> ToolResult:
         known = call.name in self.tools or not self._simulator.config.validate
-        figures = self._simulator.figures.of(call.name if call.name in self.tools else UNKNOWN)
+        figures = ToolFigures()
         started = time.perf_counter()
         try:
             result = await self._result(call, figures) if known else self._unknown(call, figures)
-        except InfrastructureFault:
-            figures.faults += 1
+        except InfrastructureFault as fault:
+            figures.failed(fault.kind)
             raise
         finally:
-            figures.calls += 1
-            figures.seconds += time.perf_counter() - started
+            figures.took(time.perf_counter() - started)
+            for counts in (self.figures, self._simulator.figures):
+                counts.add(call.name if call.name in self.tools else UNKNOWN, figures)
         self._history.append((call, result))
         return result
 
@@ -132,7 +140,7 @@ class Episode:
         except Exception as error:  # a backend is foreign code: whatever it raises is not the policy's doing
             detail = f"{call.name}: {type(error).__name__}: {error}"
             raise SimulatorFault("simulator_backend", detail[:500]) from error
-        figures.valid += 1
+        figures.answered(response)
         return ToolResult(call.name, _sound_text(response.content), response.is_error)
 
 

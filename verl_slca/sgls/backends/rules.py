@@ -50,7 +50,7 @@ def rules_response(request: BackendRequest) -> BackendResponse:
     try:
         computed = arithmetic_result(tool.name, _operands(tool, arguments))
     except UndefinedResultError as error:
-        return BackendResponse(f"Error: {error}.", is_error=True)
+        return BackendResponse(f"Error: {error}.", is_error=True, source="rules")
     declared = tool.output is not None
     schema = tool.output if tool.output is not None else inferred_output(tool)
     echo = arguments if declared else _short(arguments)
@@ -65,7 +65,7 @@ def rules_response(request: BackendRequest) -> BackendResponse:
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if len(content) <= MAX_RESPONSE_CHARS:
             break
-    return BackendResponse(content)
+    return BackendResponse(content, source="rules")
 
 
 def _operands(tool: CompiledTool, arguments: dict[str, Any]) -> list[Any]:
