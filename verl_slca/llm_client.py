@@ -1,0 +1,251 @@
+"""One chat client for everything that asks a frozen model: the simulator's `llm` backend and the judges.
+
+Messages in, a `Completion` out, or the caller's own typed fault. Passing trouble (a timeout, a lost connection, 429,
+5xx, a body that is no completion) is retried with growing, jittered pauses; what remains is a fault of one of five
+kinds. Clients belong to an event loop, and verl runs several in one process: each loop gets its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+import tenacity
+
+from verl_slca.errors import InfrastructureFault
+
+if TYPE_CHECKING:
+    import openai
+
+FIRST_PAUSE = 0.5
+"""Seconds before the second attempt; each further pause doubles. Up to as much is added at random."""
+MAX_PAUSE = 30.0
+"""Seconds that a pause grows to by itself."""
+MAX_RETRY_AFTER = 120.0
+"""Seconds a server may ask us to wait; one that asks for more is not asked again."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_MAX_DETAIL = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LlmConfig:
+    """How a model is reached. Its key comes from the environment variable OPENAI_API_KEY only.
+
+    Attributes:
+        base_url: OpenAI-compatible endpoint, ending in its version.
+        model: model name at that endpoint.
+        timeout: seconds one attempt may take, from sending to the last byte.
+        attempts: requests sent before the server counts as failed.
+        concurrency: requests in flight at once, per process (per event loop, where there are several).
+        max_tokens: longest completion, in tokens, reasoning included.
+        temperature: 0 is greedy.
+        seed: sent with every request; None sends none, for servers that refuse the field.
+    """
+
+    base_url: str = "http://127.0.0.1:8016/v1"
+    model: str = "gpt-oss-120b"
+    timeout: float = 120.0
+    attempts: int = 6
+    concurrency: int = 64
+    max_tokens: int = 4096
+    temperature: float = 0.0
+    seed: int | None = 0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("base_url must be an http or https URL, e.g. http://127.0.0.1:8000/v1")
+        if parts.username or parts.password or parts.query:
+            raise ValueError("base_url must hold no user, password or query; keys come from OPENAI_API_KEY only")
+        if not self.model:
+            raise ValueError("model must name a model at base_url")
+        if self.timeout <= 0:
+            raise ValueError(f"timeout must be positive, got {self.timeout}")
+        for name in ("attempts", "concurrency", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0.0 <= self.temperature <= 2.0:
+            raise ValueError(f"temperature must be in [0, 2], got {self.temperature}")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the model wrote, and what it cost.
+
+    Attributes:
+        text: the message's content, "" when there is none (e.g. all of it went into reasoning).
+        finished: False when `max_tokens` cut it off.
+        prompt_tokens: as the server counts them; 0 when it does not say.
+        completion_tokens: the same, reasoning included.
+        seconds: wall time of all attempts, pauses and the wait for a free slot included.
+        attempts: requests that were sent.
+    """
+
+    text: str
+    finished: bool = True
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    attempts: int = 1
+
+
+class _MalformedError(Exception):
+    """The server answered 200 with something that is no completion."""
+
+
+_UNREADABLE = (ValueError, RecursionError, _MalformedError)
+"""What a body that is no JSON, or nests without end, or is no completion ends in."""
+
+
+class LlmClient:
+    """Asks one model; safe to share between coroutines, threads and event loops.
+
+    Args:
+        config: where and how.
+        fault: makes what is raised on failure from a kind and a detail, e.g. `JudgeFault`.
+        prefix: of the kinds: ``<prefix>_timeout``, ``_unreachable``, ``_rate_limit``, ``_malformed``, ``_error``.
+    """
+
+    def __init__(self, config: LlmConfig, fault: Callable[[str, str], InfrastructureFault], prefix: str) -> None:
+        self.config = config
+        self._fault = fault
+        self._prefix = prefix
+        self._lines: dict[asyncio.AbstractEventLoop, tuple[openai.AsyncOpenAI, asyncio.Semaphore]] = {}
+        self._guard = threading.Lock()
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], seed: int | None = None) -> Completion:
+        """The model's next message.
+
+        Args:
+            messages: role and content each.
+            seed: in place of the config's, unless that is None.
+
+        Raises:
+            InfrastructureFault: from the factory: the server failed, `config.attempts` times or for good.
+        """
+        import openai  # not at the top: most processes never ask a model, and it costs each 0.8 s
+
+        client, slots = self._line()
+        body: dict[str, Any] = {
+            "model": self.config.model,
+            "messages": list(messages),
+            "max_tokens": self.config.max_tokens,
+            "temperature": self.config.temperature,
+        }
+        if self.config.seed is not None:
+            body["seed"] = self.config.seed if seed is None else seed
+        started, attempts = time.perf_counter(), 0
+        try:
+            async for attempt in tenacity.AsyncRetrying(
+                stop=tenacity.stop_after_attempt(self.config.attempts),
+                wait=_pause,
+                retry=tenacity.retry_if_exception(_passes),
+                reraise=True,
+            ):
+                with attempt:
+                    attempts += 1
+                    async with slots, asyncio.timeout(self.config.timeout):
+                        # The untyped request: half the time of the typed one, and no model classes for garbage.
+                        reply = await client.post("/chat/completions", cast_to=object, body=body)
+                        text, finished, prompt, completion = _read(reply)
+        except (openai.OpenAIError, TimeoutError, *_UNREADABLE) as error:
+            self._raise(error)
+        return Completion(text, finished, prompt, completion, time.perf_counter() - started, attempts)
+
+    def _line(self) -> tuple[openai.AsyncOpenAI, asyncio.Semaphore]:
+        loop = asyncio.get_running_loop()
+        with self._guard:
+            if loop not in self._lines:
+                self._lines = {known: line for known, line in self._lines.items() if not known.is_closed()}
+                self._lines[loop] = (_connect(self.config), asyncio.Semaphore(self.config.concurrency))
+            return self._lines[loop]
+
+    def _raise(self, error: Exception) -> NoReturn:
+        import openai
+
+        kind, detail = "error", str(error)
+        if isinstance(error, (TimeoutError, openai.APITimeoutError)):
+            kind, detail = "timeout", f"no answer within {self.config.timeout} s"
+        elif isinstance(error, openai.APIConnectionError):
+            kind, detail = "unreachable", f"{error} {error.__cause__ or ''}".strip()
+        elif isinstance(error, openai.RateLimitError):
+            kind = "rate_limit"
+        elif isinstance(error, _UNREADABLE):
+            kind = "malformed"
+        # A server may repeat the key in its message. The cause is cut off: it holds the request with its headers.
+        key = os.environ.get("OPENAI_API_KEY")
+        detail = detail.replace(key, "***") if key else detail
+        raise self._fault(f"{self._prefix}_{kind}", f"{self.config.base_url}: {detail[:_MAX_DETAIL]}") from None
+
+
+def _connect(config: LlmConfig) -> openai.AsyncOpenAI:
+    import openai
+
+    # Kept open: as many connections as are used at once; the default of 100 would open the rest anew each time.
+    limits = type(openai.DEFAULT_CONNECTION_LIMITS)(
+        max_connections=config.concurrency, max_keepalive_connections=config.concurrency
+    )
+    return openai.AsyncOpenAI(
+        base_url=config.base_url,
+        api_key=os.environ.get("OPENAI_API_KEY") or "none",
+        timeout=config.timeout,
+        max_retries=0,
+        http_client=openai.DefaultAsyncHttpxClient(
+            trust_env=urlsplit(config.base_url).hostname not in _LOOPBACK, limits=limits
+        ),
+    )
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether trouble of this kind may be over at the next attempt."""
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        passing = error.status_code in (408, 409, 429) or error.status_code >= 500
+        return passing and _retry_after(error) <= MAX_RETRY_AFTER
+    return isinstance(error, (openai.APIConnectionError, TimeoutError, *_UNREADABLE))
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Seconds until the next attempt: never less than the server asked for."""
+    error = state.outcome.exception() if state.outcome else None
+    grown = tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=MAX_PAUSE) + tenacity.wait_random(0, FIRST_PAUSE)
+    return max(grown(state), _retry_after(error))
+
+
+def _retry_after(error: BaseException | None) -> float:
+    """Seconds that the answer's Retry-After asks for, 0 when it asks for nothing."""
+    headers = getattr(getattr(error, "response", None), "headers", {})
+    wanted = headers.get("retry-after", "")
+    try:
+        seconds = float(wanted)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(wanted).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return 0.0
+    return seconds if seconds > 0 else 0.0
+
+
+def _read(reply: Any) -> tuple[str, bool, int, int]:
+    """(text, finished, prompt tokens, completion tokens) of a completion. Raises `_MalformedError`."""
+    try:
+        choice = reply["choices"][0]
+        content = choice["message"].get("content")
+    except (TypeError, KeyError, IndexError, AttributeError):
+        raise _MalformedError(f"not a chat completion: {str(reply)[:200]!r}") from None
+    if isinstance(content, list):
+        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    if not isinstance(content, str | None):
+        raise _MalformedError(f"content is no text: {str(content)[:200]!r}")
+    usage = reply.get("usage")
+    counts = [usage.get(key) if isinstance(usage, dict) else 0 for key in ("prompt_tokens", "completion_tokens")]
+    prompt, completion = (count if type(count) is int and count > 0 else 0 for count in counts)
+    return content or "", choice.get("finish_reason") != "length", prompt, completion
