@@ -6,7 +6,9 @@ Exit codes: 0 done; 1 some samples failed for reasons not the model's, or its se
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,6 +101,21 @@ def report(
 ) -> None:
     """Show the results of finished runs."""
     print_runs(runs, Console(), markdown)
+
+
+@app.command()
+def selfcheck(
+    tasks: Annotated[str | None, typer.Option(help="As for run; all that are set up if not given.")] = None,
+    output_dir: Annotated[Path | None, typer.Option(help="New folder to keep the runs in.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many samples per task.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Rows for toucan in place of the built-in ones.")] = None,
+) -> None:
+    """Play scripted models of known scores through the whole path, and check every score. Needs no model."""
+    from harness.selfcheck import selfcheck as check
+
+    with tempfile.TemporaryDirectory() if output_dir is None else contextlib.nullcontext(output_dir) as folder:
+        if not check(tasks, Path(folder), limit, data, Console()):
+            raise typer.Exit(1)
 
 
 @app.command()

@@ -110,7 +110,7 @@ def aggregate_text(value: object) -> str:
         return ""
     if value["value"] is None:
         return ""
-    text = value_text({"stderr": 0.0, **value})
+    text = value_text({**value, "stderr": value.get("stderr") or 0.0})
     return text if value.get("stderr") is not None else text.split(" ±")[0]
 
 

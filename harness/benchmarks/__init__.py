@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from harness.benchmarks import toucan
+from harness.benchmarks import toucan, toucan_gold
 from harness.benchmarks.task import Gold, Metric, Task, TaskOptions
 from verl_slca.errors import ConfigError
 
@@ -39,6 +39,7 @@ TASKS: dict[str, TaskEntry] = {
         metrics=toucan.METRICS,
         sections=toucan.SECTIONS,
         load=toucan.Toucan.load,
+        gold=toucan_gold.GOLD,
     ),
 }
 

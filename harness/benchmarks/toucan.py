@@ -60,6 +60,9 @@ class Toucan:
         hierr: the scorer's settings.
         sgls: the simulator's settings.
         limits: where an episode ends.
+
+    Attributes:
+        rows: by sample id.
     """
 
     name = "toucan"
@@ -68,7 +71,7 @@ class Toucan:
     def __init__(
         self, rows: Sequence[Row], data_hash: str, hierr: HierrConfig, sgls: SglsConfig, limits: Limits
     ) -> None:
-        self._rows = {f"{number:06d}-{row.key}": row for number, row in enumerate(rows)}
+        self.rows = {f"{number:06d}-{row.key}": row for number, row in enumerate(rows)}
         self._data_hash, self._hierr, self._sgls, self._limits = data_hash, hierr, sgls, limits
         self._simulator = Simulator(sgls)
 
@@ -92,7 +95,7 @@ class Toucan:
     def schema_problems(self) -> list[str]:
         """What keeps the simulator from playing each row's tools; empty when nothing does."""
         problems = []
-        for number, row in enumerate(self._rows.values()):
+        for number, row in enumerate(self.rows.values()):
             try:
                 self._simulator.episode(row.tools, row.key)
             except DataError as error:
@@ -102,14 +105,14 @@ class Toucan:
     def identity(self) -> dict[str, Any]:
         """The data's hash and size, and the settings of scorer and simulator."""
         return {
-            "data": {"sha256": self._data_hash, "rows": len(self._rows)},
+            "data": {"sha256": self._data_hash, "rows": len(self.rows)},
             "hierr": dataclasses.asdict(self._hierr),
             "sgls": dataclasses.asdict(self._sgls),
         }
 
     def samples(self) -> Sequence[Sample]:
         """One sample per row, its subset as kind."""
-        return [Sample(key, row.gold.subset or "other") for key, row in self._rows.items()]
+        return [Sample(key, row.gold.subset or "other") for key, row in self.rows.items()]
 
     @contextlib.asynccontextmanager
     async def session(self, model: Model) -> AsyncIterator[Play]:
@@ -117,7 +120,7 @@ class Toucan:
         judge = make_judge(self._hierr)
 
         async def play(sample: Sample) -> Outcome:
-            row = self._rows[sample.id]
+            row = self.rows[sample.id]
             sampling = dataclasses.replace(model.sampling, seed=derived_seed(model.sampling.seed, sample.id))
             trace = f"{self.name}/{sample.id}"
             policy = ChatPolicy(model.client, model.name, row.prompt, row.template_tools, sampling, trace)
@@ -139,7 +142,7 @@ class Toucan:
             if not record.trajectory:
                 return Outcome.of(record)
             trajectory = Trajectory.from_dict(record.trajectory)
-            return await self._scored(trajectory, self._rows[record.id], record.usage, record.reason, judge)
+            return await self._scored(trajectory, self.rows[record.id], record.usage, record.reason, judge)
 
         yield rescore
 

@@ -2,11 +2,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fastapi import Response
-from fastapi.responses import JSONResponse
 from scripted_server import ScriptedServer, completion, error, torn
 
 from harness.policy import ChatPolicy, ContextOverflowError, Sampling, connect
+from harness.scripted_server import Reply
 from verl_slca.episode import Limits, run_episode
 from verl_slca.errors import PolicyServerFault
 from verl_slca.seeds import derived_seed
@@ -108,11 +107,11 @@ async def test_an_empty_list_of_calls_falls_back_to_the_content(server: Scripted
         (lambda: error(404), "policy_server_refused"),
         (lambda: error(400), "policy_server_refused"),
         (torn, "policy_server_unreachable"),
-        (lambda: Response("<html>", media_type="application/json"), "policy_server_malformed"),
-        (lambda: Response("<html>", media_type="text/html"), "policy_server_malformed"),
-        (lambda: JSONResponse({"choices": []}), "policy_server_malformed"),
+        (lambda: Reply(b"<html>"), "policy_server_malformed"),
+        (lambda: Reply(b"<html>", content_type="text/html"), "policy_server_malformed"),
+        (lambda: Reply(b'{"choices": []}'), "policy_server_malformed"),
         (
-            lambda: JSONResponse(completion("x", finish="abort")),
+            lambda: completion("x", finish="abort"),
             "policy_server_malformed",
         ),
     ],
@@ -158,13 +157,13 @@ async def test_max_tokens_beyond_the_context_is_asked_again_without_it(server: S
 
 
 async def test_a_reply_cut_at_its_limit_is_no_answer(server: ScriptedServer) -> None:
-    trajectory = await play(server, lambda body: JSONResponse(completion("cut of", finish="length")))
+    trajectory = await play(server, lambda body: completion("cut of", finish="length"))
     assert (trajectory.stop, trajectory.answer) == ("length", "")
 
 
 async def test_the_token_budget_covers_all_turns_and_tool_responses(server: ScriptedServer) -> None:
     first, second = completion(PING, prompt=100, used=10), completion(PING, prompt=130, used=10)
-    script = turns(JSONResponse(first), JSONResponse(second), "never reached")
+    script = turns(first, second, "never reached")
     trajectory = await play(server, script, sampling=Sampling(max_tokens=40))
     assert [body["max_tokens"] for body in server.bodies] == [40, 30]  # then 130 + 10 - 100 = 40 are used
     assert (len(trajectory.turns), trajectory.stop) == (2, "length")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from scripted_server import TOOLS
 
+from harness.benchmarks.toucan_gold import TOOLS
 from harness.serving import Target, find, fingerprint, served
 from verl_slca.errors import ConfigError, DataError, PolicyServerFault
 

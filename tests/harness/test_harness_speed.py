@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from scripted_server import make_rows, write_rows
+from scripted_server import write_rows
 
+from harness.benchmarks.toucan_gold import make_rows
 from harness.run import RunOptions, run
 
 

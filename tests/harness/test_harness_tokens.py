@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import ScriptedServer, call, hermes, make_rows
+from scripted_server import ScriptedServer, call, hermes
 
+from harness.benchmarks.toucan_gold import make_rows
 from harness.policy import ChatPolicy, Sampling, connect
 from verl_slca.episode import Limits, run_episode
 from verl_slca.rows import row_from_record
