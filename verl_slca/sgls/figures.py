@@ -77,8 +77,12 @@ class ToolFigures:
 
     def add(self, other: ToolFigures) -> None:
         """Add the counts of `other`."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for name in _NUMBERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for kind, count in other.kinds.items():
+            self.kinds[kind] += count
+        for bucket, count in other.latency.items():
+            self.latency[bucket] += count
 
     def percentile(self, share: float) -> float:
         """Seconds within which `share` of the calls were answered, to a third; 0.0 when there was none."""
@@ -88,6 +92,9 @@ class ToolFigures:
             if seen >= wanted:
                 return BOUNDS[min(bucket, len(BOUNDS) - 1)]
         return 0.0
+
+
+_NUMBERS = tuple(one.name for one in fields(ToolFigures) if one.name not in ("kinds", "latency"))
 
 
 @dataclass(slots=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from verl_slca.errors import DataError, InfrastructureFault, SimulatorFault
 from verl_slca.sgls.backends import Backend, BackendRequest
 from verl_slca.sgls.backends.rules import RulesBackend
 from verl_slca.sgls.explain import ArgumentError
+from verl_slca.sgls.faults import FaultyBackend, InjectionConfig
 from verl_slca.sgls.figures import UNKNOWN, Figures, ToolFigures
 from verl_slca.sgls.schema import MAX_NAME_CHARS, CompiledTool, compile_tool
 from verl_slca.sgls.validation import SchemaLimitError
@@ -34,11 +35,13 @@ class SglsConfig:
             called is answered.
         backend: who answers valid calls; ``"rules"`` is deterministic and needs no network.
         seed: varies every response of a run.
+        inject: shares of API errors that valid calls are answered with on purpose.
     """
 
     validate: bool = True
     backend: Literal["rules"] = "rules"
     seed: int = 0
+    inject: InjectionConfig = field(default_factory=InjectionConfig)
 
 
 _BACKENDS = {"rules": RulesBackend}
@@ -58,6 +61,8 @@ class Simulator:
     def __init__(self, config: SglsConfig, backend: Backend | None = None) -> None:
         self.config = config
         self.backend: Backend = backend if backend is not None else _BACKENDS[config.backend]()
+        if config.inject:
+            self.backend = FaultyBackend(self.backend, config.inject)
         self.figures = Figures()
 
     def episode(self, tools: Sequence[Mapping[str, Any]], world: str) -> Episode:
