@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from harness.benchmarks import toucan, toucan_gold
+from harness.benchmarks.bfcl import categories as bfcl_categories
+from harness.benchmarks.bfcl import gold as bfcl_gold
+from harness.benchmarks.bfcl import task as bfcl
 from harness.benchmarks.task import Gold, Metric, Task, TaskOptions
 from verl_slca.errors import ConfigError
 
@@ -40,6 +43,14 @@ TASKS: dict[str, TaskEntry] = {
         sections=toucan.SECTIONS,
         load=toucan.Toucan.load,
         gold=toucan_gold.GOLD,
+    ),
+    "bfcl": TaskEntry(
+        summary="BFCL V4 or V3 by the official checker; without subsets its single-turn part and relevance.",
+        metrics=bfcl.METRICS,
+        sections=bfcl.SECTIONS,
+        load=bfcl.Bfcl.load,
+        subsets=bfcl_categories.SUBSETS,
+        gold=bfcl_gold.GOLD,
     ),
 }
 
