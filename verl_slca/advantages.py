@@ -32,11 +32,18 @@ class SlcaConfig:
         segments: ``"turns"``: the marks of `token_rewards.place` say where a rollout's answer is.
             ``"mask_rule"``: the last run of `response_mask` always is the answer, and the baselines keep the
             release's quirks, for exact reproduction.
+        max_lost_share: share of a step's rollouts, in (0, 1], that infrastructure faults may take before training
+            stops; read by the `slca_sync` trainer, under any estimator.
     """
 
     tool_weight: float = 1.0
     summary_weight: float = 1.0
     segments: Literal["turns", "mask_rule"] = "turns"
+    max_lost_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.max_lost_share <= 1.0:
+            raise ValueError(f"max_lost_share must be in (0, 1], got {self.max_lost_share}")
 
 
 def group_normalise(

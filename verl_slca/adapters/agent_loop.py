@@ -24,11 +24,14 @@ from verl_slca.episode import Action, Limits, World, run_episode
 from verl_slca.errors import DataError
 from verl_slca.rows import Row
 from verl_slca.sampling import derived_seed
+from verl_slca.sgls.figures import to_dict
 from verl_slca.sgls.simulator import SglsConfig, Simulator
 from verl_slca.trajectory import ToolCall, ToolResult, Trajectory
 
 SGLS_KEY = "actor_rollout_ref.rollout.custom.sgls"
 """Where the simulator's settings live in verl's config (`custom` is verl's free-form rollout field)."""
+SGLS_FIGURES = "sgls_figures"
+"""`extra_fields` key: the simulator's counts of the rollout (`sgls.figures.to_dict`)."""
 
 
 @register("slca_agent")
@@ -65,7 +68,8 @@ class SlcaAgentLoop(AgentLoopBase):
             self.rollout_config.seed, row.key, kwargs.get("session_id", 0), kwargs.get("global_steps", 0)
         )
         policy = await TokenPolicy.start(self, row, sampling_params, seed)
-        world = TimedWorld(self.simulator.episode(row.tools, row.key))
+        episode = self.simulator.episode(row.tools, row.key)
+        world = TimedWorld(episode)
         trajectory = policy.with_spans(await run_episode(policy, world, self.limits))
         output = AgentLoopOutput(
             prompt_ids=policy.token_ids[: policy.prompt_length],
@@ -76,7 +80,11 @@ class SlcaAgentLoop(AgentLoopBase):
             metrics=AgentLoopMetrics(
                 generate_sequences=policy.timing["generate_sequences"], tool_calls=world.timing["tool_calls"]
             ),
-            extra_fields={**policy.server_fields, "trajectory": trajectory.to_dict()},
+            extra_fields={
+                **policy.server_fields,
+                "trajectory": trajectory.to_dict(),
+                SGLS_FIGURES: to_dict(episode.figures.total()),
+            },
         )
         return SegmentedOutput.of(output, self.config)
 

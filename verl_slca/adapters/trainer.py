@@ -1,15 +1,16 @@
 """`trainer.v1.trainer_mode=slca_sync`: verl's synchronous trainer that also logs what HierR and SGLS saw.
 
 The estimator works under any of verl's trainers. This one adds, for every training step, the mean of each
-number the reward function returned in `reward_extra_info`, and the count of rollouts lost to each kind of
-infrastructure fault; in validation a lost rollout has no reward instead of 0.
+number the reward function returned in `reward_extra_info`, the simulator's figures, and the count of rollouts
+lost to each kind of infrastructure fault; in validation a lost rollout has no reward instead of 0. When too many
+rollouts of a step are lost it stops, since the rest would be learning from noise.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import transfer_queue as tq
@@ -17,24 +18,34 @@ from omegaconf import DictConfig, open_dict
 from verl.trainer.ppo.v1 import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from verl_slca.adapters.agent_loop import SGLS_FIGURES
+from verl_slca.adapters.estimators import slca_config
 from verl_slca.adapters.segmented_output import FAULT
+from verl_slca.errors import InfrastructureFault
+from verl_slca.sgls import figures
 
 
 @register_trainer("slca_sync")
 class SlcaTrainerSync(PPOTrainerSync):
-    """`PPOTrainerSync` with rollout metrics under ``rollout/`` and ``faults/``."""
+    """`PPOTrainerSync` with metrics under ``rollout/``, ``sgls/`` and ``faults/``, and a limit on lost rollouts."""
 
     def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # verl branches on this name, not on the class
+        self._max_lost_share = slca_config(config.algorithm).max_lost_share
         super().__init__(config, *args, **kwargs)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        require_enough_left(
+            [extra.get("reward_extra_info", {}) for extra in _extra_fields(batch)], self._max_lost_share
+        )
+        return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
-        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        extra_fields = fields.pop("extra_fields").tolist()
+        extra_fields = _extra_fields(batch)
         metrics.update(rollout_metrics(extra.get("reward_extra_info", {}) for extra in extra_fields))
+        metrics.update(figures.metrics(extra.get(SGLS_FIGURES) or {} for extra in extra_fields))
 
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, infos: dict[str, list], *args: Any, **kwargs: Any
@@ -44,6 +55,37 @@ class SlcaTrainerSync(PPOTrainerSync):
             infos["reward"] = [None if lost else r for lost, r in zip(faults, infos["reward"], strict=True)]
         metrics = super()._val_metrics_update(data_sources, sample_uids, infos, *args, **kwargs)
         return metrics | fault_metrics(faults, prefix="val-faults")
+
+
+def _extra_fields(batch: Any) -> list[dict[str, Any]]:
+    """What agent loop and reward function sent along, one per rollout; rows that pad the batch have none."""
+    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+    fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+    found: list[dict[str, Any]] = fields.pop("extra_fields").tolist()
+    return found
+
+
+def require_enough_left(infos: Sequence[Mapping[str, Any]], max_lost_share: float) -> None:
+    """Nothing, unless more than `max_lost_share` of a step's rollouts were lost to infrastructure faults.
+
+    Args:
+        infos: one `reward_extra_info` per rollout.
+        max_lost_share: from ``algorithm.slca``, in (0, 1].
+
+    Raises:
+        InfrastructureFault: naming the kinds of fault and how many rollouts each has hit.
+    """
+    counts = Counter(str(info[FAULT]) for info in infos if info.get(FAULT))
+    lost = counts.total()
+    if lost <= max_lost_share * len(infos):
+        return
+    kinds = ", ".join(f"{kind}: {count}" for kind, count in counts.most_common())
+    raise InfrastructureFault(
+        "rollouts_lost",
+        f"{lost} of the {len(infos)} rollouts of this step were lost ({kinds}), more than "
+        f"algorithm.slca.max_lost_share={max_lost_share:g} allows; the rest says little about the policy. Mend what "
+        f"failed and go on from the last checkpoint, or raise the share (1.0: never stop)",
+    )
 
 
 def rollout_metrics(infos: Iterable[Mapping[str, Any]]) -> dict[str, float]:

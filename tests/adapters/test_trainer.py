@@ -1,0 +1,91 @@
+"""What `slca_sync` adds to verl's trainer: it stops when too much is lost, and sums the simulator's figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from verl_slca.adapters import trainer
+from verl_slca.adapters.trainer import SlcaTrainerSync, require_enough_left
+from verl_slca.errors import ConfigError, InfrastructureFault
+from verl_slca.sgls.figures import ToolFigures, to_dict
+
+pytestmark = pytest.mark.verl
+
+
+def infos(*faults: str) -> list[dict[str, Any]]:
+    return [{"fault": fault, "process": 1.0} for fault in faults]
+
+
+def test_a_step_that_lost_too_much_stops_with_kinds_and_counts():
+    lost = infos("judge_timeout", "simulator_unreachable", "judge_timeout", "", "")
+    with pytest.raises(InfrastructureFault, match=r"3 of the 5 .*judge_timeout: 2, simulator_unreachable: 1.*=0\.5"):
+        require_enough_left(lost, 0.5)
+
+
+@pytest.mark.parametrize(("lost", "share"), [(0, 0.5), (2, 0.5), (4, 1.0)])
+def test_up_to_the_share_training_goes_on(lost, share):
+    require_enough_left(infos(*["judge_timeout"] * lost, *[""] * (4 - lost)), share)
+
+
+class Queue:
+    """The one call of verl's transfer queue that the trainer makes."""
+
+    def __init__(self, extra_fields: list[dict[str, Any]]) -> None:
+        self.extra_fields = extra_fields
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
+        assert select_fields == ["extra_fields"]
+        return {"extra_fields": SimpleNamespace(tolist=lambda: [self.extra_fields[int(key)] for key in keys])}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a trainer over given extra fields, verl's own part left out."""
+    monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
+    monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: "advantages")
+    monkeypatch.setattr(PPOTrainerSync, "_compute_metrics", lambda self, batch, metrics: None)
+
+    def make(extra_fields: list[dict[str, Any]], slca: dict[str, Any], padding: int = 0) -> tuple[SlcaTrainerSync, Any]:
+        monkeypatch.setattr(trainer, "tq", Queue(extra_fields))
+        config = OmegaConf.create({"algorithm": {"slca": slca}, "trainer": {"v1": {"trainer_mode": "slca_sync"}}})
+        rows = len(extra_fields)
+        tags = [{"is_padding": i >= rows} for i in range(rows + padding)]
+        keys = [str(i) for i in range(rows + padding)]
+        return SlcaTrainerSync(config), SimpleNamespace(keys=keys, tags=tags, partition_id="train")
+
+    return make
+
+
+def test_the_trainer_counts_before_it_computes_an_advantage_and_leaves_padding_out(made):
+    extra = [{"reward_extra_info": info} for info in infos("judge_timeout", "judge_timeout", "")]
+    stopping, batch = made(extra, {}, padding=9)
+    with pytest.raises(InfrastructureFault, match="2 of the 3"):
+        stopping._compute_advantage(batch, {})
+    going_on, batch = made(extra, {"max_lost_share": 0.7})
+    assert going_on._compute_advantage(batch, {}) == "advantages"
+
+
+def test_a_share_that_makes_no_sense_is_refused_at_the_start(made):
+    with pytest.raises(ConfigError, match=r"algorithm\.slca.*max_lost_share"):
+        made([], {"max_lost_share": 0.0})
+
+
+def test_the_simulators_figures_are_summed_over_the_step(made):
+    one = ToolFigures(calls=2, valid=1, invalid=1, tokens=30, kinds=Counter({"source/llm": 1}), latency=Counter({8: 2}))
+    counting, batch = made([{"sgls_figures": to_dict(one)}] * 3 + [{}], {})
+    metrics: dict[str, float] = {}
+    counting._compute_metrics(batch, metrics)
+    assert metrics["sgls/calls"] == 6.0
+    assert metrics["sgls/valid_share"] == 0.5
+    assert metrics["sgls/tokens"] == 90.0
+    assert metrics["sgls/source/llm"] == 3.0
+    assert metrics["sgls/latency_p50"] == pytest.approx(1e-3)
