@@ -104,6 +104,31 @@ def report(
 
 
 @app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="Run folder of the one.")],
+    b: Annotated[Path, typer.Argument(help="Run folder of the other; differences are b - a.")],
+    flips: Annotated[str | None, typer.Option(help="List every sample that flipped in this metric.")] = None,
+) -> None:
+    """Compare two runs of the same data sample by sample: difference, interval, p-value, flips."""
+    from harness.compare import compare_runs
+
+    compare_runs(a, b, flips, Console())
+
+
+@app.command()
+def rescore(
+    folder: Annotated[Path, typer.Argument(help="Run folder.")],
+    config: Annotated[Path | None, typer.Option(help="YAML with sections of settings in place of the run's.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Where the rows are now, if they were moved.")] = None,
+) -> None:
+    """Score a run again from its saved outputs, without a model, into FOLDER/rescored; say what changed."""
+    from harness.rescore import rescore as score_again
+
+    if not score_again(folder, None if config is None else _settings(config), data, Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
 def selfcheck(
     tasks: Annotated[str | None, typer.Option(help="As for run; all that are set up if not given.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="New folder to keep the runs in.")] = None,

@@ -1,27 +1,21 @@
-"""The run folder: which files it holds, one JSON line per finished sample, and how it is picked up again.
+"""What a run folder holds, and the record of one finished sample.
 
-    runs/x/
-      config.json     what was asked, down to data hashes; a rerun must agree with it
-      samples.jsonl   one line per sample, written the moment it is finished
-      results.json    counts and metrics; no clock values, so equal samples give equal bytes
-      run.log         the harness's log; server.log: the model server's, if it was ours
-
-A line is on disk before its sample counts as done. After a kill the last line may be torn: it is cut off
-and its sample runs again. A sample that failed for reasons not the model's runs again too, and its new line
-supersedes the old one. When a run ends, the lines are put in order of id, one per sample.
+runs/x/
+  config.json     what was asked, down to data hashes; a rerun must agree with it
+  samples.jsonl   one line per sample, written the moment it is finished
+  results.json    counts and metrics; no clock values, so equal samples give equal bytes
+  run.log         the harness's log; server.log: the model server's, if it was ours
 """
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from verl_slca.errors import DataError
@@ -91,109 +85,6 @@ class Record:
         return cls(**{**data, "usage": Usage(**data["usage"])})
 
 
-class Journal:
-    """samples.jsonl of one run, open for appending; keeps an index in memory, never the records.
-
-    Args:
-        path: the file; created when missing. A torn last line is cut off.
-
-    Raises:
-        DataError: a line that is not a record, or a sample that was finished twice, with file and line.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._at: dict[tuple[str, str], tuple[int, int, Status]] = {}
-        path.touch()
-        size, end = path.stat().st_size, 0
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                where = f"{path}:{number}"
-                try:
-                    record = Record.from_line(line)
-                except (ValueError, KeyError, TypeError) as error:
-                    if end + len(line) == size:
-                        break
-                    raise DataError(f"not a sample record ({error}); delete the line to redo it", where) from error
-                if not line.endswith(b"\n"):
-                    break
-                if self.status(record.key) in SCORED:
-                    raise DataError(f"sample {record.id!r} of {record.task} is here twice; delete one line", where)
-                self._at[record.key] = (end, len(line), record.status)
-                end += len(line)
-        self._file = path.open("r+b")
-        self._file.truncate(end)
-        self._file.seek(end)
-
-    def status(self, key: tuple[str, str]) -> Status | None:
-        """How that sample ended, None while it has not."""
-        return self._at[key][2] if key in self._at else None
-
-    @property
-    def keys(self) -> frozenset[tuple[str, str]]:
-        """Every sample with a line."""
-        return frozenset(self._at)
-
-    async def append(self, record: Record) -> None:
-        """Write `record`, and return once it is on disk; others may append in the meantime."""
-        line = record.to_line()
-        self._at[record.key] = (self._file.tell(), len(line), record.status)
-        self._file.write(line)
-        self._file.flush()
-        await asyncio.to_thread(os.fsync, self._file.fileno())
-
-    def records(self, task: str = "") -> Iterator[Record]:
-        """The latest record of each sample (of `task`, if named), in order of task and id, read one at a time."""
-        with self.path.open("rb") as file:
-            for start, length, _ in (self._at[key] for key in sorted(self._at) if task in ("", key[0])):
-                file.seek(start)
-                yield Record.from_line(file.read(length))
-
-    def sort(self) -> None:
-        """Rewrite the file in order of task and id, one line per sample; all or nothing. Closes the journal."""
-        ordered = self.path.with_suffix(".tmp")
-        with self.path.open("rb") as source, ordered.open("wb") as target:
-            for start, length, _ in (self._at[key] for key in sorted(self._at)):
-                source.seek(start)
-                target.write(source.read(length))
-            target.flush()
-            os.fsync(target.fileno())
-        self.close()
-        ordered.replace(self.path)
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        self._file.close()
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-
-class FolderLock:
-    """Holds a run folder for this process until it ends, however it ends.
-
-    Raises:
-        DataError: another process is running in the folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._file = (folder / ".lock").open("w")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            raise DataError(
-                "another slca-eval is running here; wait for it or take another folder", str(folder)
-            ) from error
-
-    def release(self) -> None:
-        """Let others run in the folder."""
-        self._file.close()
-
-
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replace `path` by `data` as indented JSON, keys in their order: all of it, or none of it."""
     temporary = path.with_suffix(path.suffix + ".tmp")
@@ -220,6 +111,39 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise DataError(f"expected a JSON object, got {type(data).__name__}", str(path))
     return data
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two nested mappings differ, by dotted key, "not set" where one has none.
+
+    Example:
+        >>> differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}, "d": 4})
+        {'a.c': (2, 3), 'd': ('not set', 4)}
+    """
+    first, second = dict(_flat(before)), dict(_flat(now))
+    keys = sorted(first.keys() | second.keys())
+    both = {key: (first.get(key, "not set"), second.get(key, "not set")) for key in keys}
+    return {key: values for key, values in both.items() if values[0] != values[1]}
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, list(value) if isinstance(value, tuple) else value
+
+
+def commit() -> str | None:
+    """The commit that this code was checked out at, "-dirty" behind it where files were changed; None if installed."""
+    where = Path(__file__).parent
+    if not (where.parent / ".git").exists():
+        return None
+    git = ["git", "-C", str(where), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def file_hash(path: Path) -> str:

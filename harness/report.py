@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from harness.records import read_json
@@ -21,7 +22,7 @@ _MANY_KINDS = 6
 def print_results(results: Mapping[str, Any], console: Console) -> None:
     """One table per task of a run, its kinds side by side, and what keeps the numbers from being final."""
     for task, result in results["tasks"].items():
-        _print(f"{task}: {results['model']['name']}", _columns(result), console)
+        print_table(f"{task}: {results['model']['name']}", _cells("", _columns(result)), console)
         for line in caveats(result):
             console.print(f"[yellow]{line}[/yellow]", soft_wrap=True)
 
@@ -47,10 +48,26 @@ def print_runs(folders: Sequence[Path], console: Console, markdown: bool) -> Non
         if markdown:
             print(as_markdown(task, columns))
         else:
-            _print(task, columns, console)
+            print_table(task, _cells("", columns), console)
         for title, result in results.items():
             for line in caveats(result):
                 print(f"\n{title}: {line}")
+
+
+def print_table(title: str, cells: Sequence[Sequence[str]], console: Console) -> None:
+    """The table, headings first, in as many pieces as the console is narrow; each repeats the first column."""
+    names, *rest = zip(*cells, strict=True)
+    while rest:
+        taken = 1
+        while taken < len(rest) and _width([names, *rest[: taken + 1]]) <= console.width:
+            taken += 1
+        table = Table(title=escape(title), title_justify="left")
+        for heading, align in ((names[0], "left"), *((column[0], "right") for column in rest[:taken])):
+            table.add_column(escape(heading), justify=align, no_wrap=True)  # type: ignore[arg-type]
+        for row in zip(names[1:], *(column[1:] for column in rest[:taken]), strict=True):
+            table.add_row(*map(escape, row))
+        console.print(table)
+        rest = rest[taken:]
 
 
 def as_markdown(title: str, columns: Sequence[Column]) -> str:
@@ -139,22 +156,6 @@ def _cells(title: str, columns: Sequence[Column]) -> list[list[str]]:
 def _count(samples: Mapping[str, int]) -> str:
     scored = samples["ok"] + samples["truncated"] + samples["model_error"]
     return str(scored) if scored == samples["expected"] else f"{scored} of {samples['expected']}"
-
-
-def _print(title: str, columns: Sequence[Column], console: Console) -> None:
-    """The table, in as many pieces side by side as the console is wide."""
-    names, *rest = zip(*_cells("", columns), strict=True)
-    while rest:
-        taken = 1
-        while taken < len(rest) and _width([names, *rest[: taken + 1]]) <= console.width:
-            taken += 1
-        table = Table(title=title, title_justify="left")
-        for heading, align in ((names[0], "left"), *((column[0], "right") for column in rest[:taken])):
-            table.add_column(heading, justify=align, no_wrap=True)  # type: ignore[arg-type]
-        for row in zip(names[1:], *(column[1:] for column in rest[:taken]), strict=True):
-            table.add_row(*row)
-        console.print(table)
-        rest = rest[taken:]
 
 
 def _width(columns: Sequence[Sequence[str]]) -> int:

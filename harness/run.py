@@ -9,7 +9,7 @@ import logging
 import platform
 import random
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from rich.console import Console
 
 from harness.benchmarks import load_tasks
 from harness.benchmarks.task import Model, Outcome, Play, Sample, Task, TaskOptions
+from harness.journal import FolderLock, Journal, Samples
 from harness.policy import Sampling, connect
 from harness.progress import TaskProgress
-from harness.records import SCORED, FolderLock, Journal, Record, read_json, write_json
+from harness.records import SCORED, Record, commit, differences, read_json, write_json
 from harness.report import print_results
 from harness.results import summarise
 from harness.serving import Target, find, served
@@ -81,10 +82,26 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
+    """A task and those of its samples that a run is about.
+
+    Attributes:
+        total: samples the whole task has.
+    """
+
     task: Task
     chosen: Sequence[Sample]
     total: int
+
+
+def make_plans(options: RunOptions) -> list[Plan]:
+    """The tasks asked for, loaded and checked, and which samples of them to play.
+
+    Raises:
+        ConfigError, DataError: what was asked cannot be done.
+    """
+    wanted = TaskOptions(options.data, options.limits, options.sampling.seed, options.settings)
+    return [_plan(task, options) for task in load_tasks(options.tasks, wanted)]
 
 
 def run(options: RunOptions, console: Console) -> bool:
@@ -97,8 +114,7 @@ def run(options: RunOptions, console: Console) -> bool:
         ConfigError, DataError: what was asked cannot be done, or differs from what the folder was made with.
         PolicyServerFault: the model's server cannot be reached or started.
     """
-    options_for_tasks = TaskOptions(options.data, options.limits, options.sampling.seed, options.settings)
-    plans = [_plan(task, options) for task in load_tasks(options.tasks, options_for_tasks)]
+    plans = make_plans(options)
     target = find(options.model, options.model_name, options.timeout)
     folder = options.output_dir
     if folder.exists() and not folder.is_dir():
@@ -108,10 +124,11 @@ def run(options: RunOptions, console: Console) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     try:
-        _agree(folder / "config.json", _config(options, plans, target))
+        config = _config(options, plans, target)
+        _agree(folder / "config.json", config)
         with _logging_to(folder / "run.log"), Journal(folder / "samples.jsonl") as journal:
             _play_all(plans, journal, target, options, console)
-            results = _results(plans, journal, target)
+            results = run_results(plans, journal, config["asked"]["model"])
             journal.sort()
             write_json(folder / "results.json", results)
     finally:
@@ -121,7 +138,7 @@ def run(options: RunOptions, console: Console) -> bool:
     return bool(results["complete"])
 
 
-def _plan(task: Task, options: RunOptions) -> _Plan:
+def _plan(task: Task, options: RunOptions) -> Plan:
     samples = task.samples()
     if not samples:
         raise DataError("no samples to play", f"task {task.name}")
@@ -129,10 +146,10 @@ def _plan(task: Task, options: RunOptions) -> _Plan:
     if options.limit is not None and options.limit < len(samples):
         picked = random.Random(options.sampling.seed).sample(range(len(samples)), options.limit)
         chosen = [samples[i] for i in sorted(picked)]
-    return _Plan(task, chosen, len(samples))
+    return Plan(task, chosen, len(samples))
 
 
-def _config(options: RunOptions, plans: Sequence[_Plan], target: Target) -> dict[str, Any]:
+def _config(options: RunOptions, plans: Sequence[Plan], target: Target) -> dict[str, Any]:
     return {
         "asked": {
             "model": {"location": target.location, "name": target.name, "fingerprint": target.fingerprint},
@@ -144,7 +161,10 @@ def _config(options: RunOptions, plans: Sequence[_Plan], target: Target) -> dict
             "verl_slca": importlib.metadata.version("verl-slca"),
         },
         "made_with": {
+            "tasks": options.tasks,
+            "data": str(options.data.resolve()) if options.data else None,
             "served_by": target.kind,
+            "commit": commit(),
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in ("openai", "transformers", "torch")},
         },
@@ -156,29 +176,15 @@ def _agree(path: Path, config: Mapping[str, Any]) -> None:
     if not path.exists():
         write_json(path, config)
         return
-    before, now = dict(_flat(read_json(path).get("asked", {}))), dict(_flat(config["asked"]))
-    differing = [
-        f"  {key}: {before.get(key, 'not set')!r} then, {now.get(key, 'not set')!r} now"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
-    ]
-    if differing:
+    if differing := differences(read_json(path).get("asked", {}), config["asked"]):
         raise ConfigError(
             f"{path.parent} was made with other settings, and mixing them would give numbers of neither:\n"
-            + "\n".join(differing)
+            + "\n".join(f"  {key}: {before!r} then, {now!r} now" for key, (before, now) in differing.items())
             + "\nGive the old ones to go on with that run, or another --output-dir for a new one."
         )
 
 
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, list(value) if isinstance(value, tuple) else value
-
-
-def _play_all(plans: Sequence[_Plan], journal: Journal, target: Target, options: RunOptions, console: Console) -> None:
+def _play_all(plans: Sequence[Plan], journal: Journal, target: Target, options: RunOptions, console: Console) -> None:
     known = {(plan.task.name, sample.id) for plan in plans for sample in plan.chosen}
     if strange := sorted(journal.keys - known):
         raise DataError(f"sample {strange[0][1]!r} of {strange[0][0]} does not belong to this run", str(journal.path))
@@ -200,7 +206,7 @@ def _play_all(plans: Sequence[_Plan], journal: Journal, target: Target, options:
 
 
 async def _play_task(
-    plan: _Plan,
+    plan: Plan,
     pending: Sequence[Sample],
     journal: Journal,
     url: str,
@@ -215,7 +221,7 @@ async def _play_task(
     async def work(play: Play, progress: TaskProgress) -> None:
         nonlocal in_a_row
         for sample in queue:
-            record = await _record(plan.task.name, sample, play)
+            record = await record_of(plan.task.name, sample, play(sample))
             await journal.append(record)
             progress.finished(record.status)
             in_a_row = in_a_row + 1 if record.status == "infrastructure_error" else 0
@@ -226,12 +232,12 @@ async def _play_task(
         model = Model(client, name, options.sampling)
         with TaskProgress(console, plan.task.name, len(plan.chosen) - len(pending), len(plan.chosen)) as progress:
             async with plan.task.session(model) as play:
-                await _together(work(play, progress) for _ in range(min(options.concurrency, len(pending))))
+                await together(work(play, progress) for _ in range(min(options.concurrency, len(pending))))
     if in_a_row >= enough:
         console.print(f"[red]Stopped after {in_a_row} samples in a row failed for reasons not the model's.[/red]")
 
 
-async def _together(workers: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def together(workers: Iterable[Coroutine[Any, Any, None]]) -> None:
     """All of them run to their end; the first error stops the others and is raised as itself."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -241,14 +247,20 @@ async def _together(workers: Iterable[Coroutine[Any, Any, None]]) -> None:
         raise errors.exceptions[0] from errors
 
 
-async def _record(task: str, sample: Sample, play: Play) -> Record:
+async def record_of(task: str, sample: Sample, playing: Awaitable[Outcome], seconds: float | None = None) -> Record:
     """The sample's record, whatever happens: one bad sample costs one sample, not the run.
 
     Only a `ConfigError` ends the run: what the task is set up with cannot work for any sample.
+
+    Args:
+        task: its name.
+        sample: what is played.
+        playing: how it ends.
+        seconds: how long it took, where that is not what `playing` takes now.
     """
     started = time.perf_counter()
     try:
-        outcome = await play(sample)
+        outcome = await playing
     except ConfigError:
         raise
     except InfrastructureFault as fault:
@@ -268,22 +280,23 @@ async def _record(task: str, sample: Sample, play: Play) -> Record:
         scores=outcome.scores,
         trajectory=outcome.trajectory,
         usage=outcome.usage,
-        seconds=round(time.perf_counter() - started, 3),
+        seconds=round(time.perf_counter() - started, 3) if seconds is None else seconds,
     )
 
 
-def _results(plans: Sequence[_Plan], journal: Journal, target: Target) -> dict[str, Any]:
+def run_results(plans: Sequence[Plan], samples: Samples, model: Mapping[str, Any]) -> dict[str, Any]:
+    """What results.json holds: the model, and each task's numbers and what they were made with."""
     tasks = {}
     for plan in plans:
         name = plan.task.name
         tasks[name] = {
-            **summarise(plan.chosen, plan.task.metrics, journal.records(name)),
-            "aggregates": dict(plan.task.aggregates(journal.records(name))),
+            **summarise(plan.chosen, plan.task.metrics, samples.records(name)),
+            "aggregates": dict(plan.task.aggregates(samples.records(name))),
             "partial": {"played": len(plan.chosen), "of": plan.total} if len(plan.chosen) < plan.total else None,
             "made_with": plan.task.identity(),
         }
     return {
-        "model": {"location": target.location, "name": target.name, "fingerprint": target.fingerprint},
+        "model": dict(model),
         "complete": all(task["complete"] for task in tasks.values()),
         "tasks": tasks,
     }

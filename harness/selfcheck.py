@@ -17,8 +17,9 @@ from rich.table import Table
 
 from harness.benchmarks import TASKS, parse_tasks
 from harness.benchmarks.task import Gold, TaskOptions
+from harness.journal import Samples
 from harness.policy import Sampling
-from harness.records import SCORED, Journal
+from harness.records import SCORED
 from harness.run import RunOptions, run
 from harness.scripted_server import NAME, ScriptedServer
 from verl_slca.episode import Limits
@@ -99,18 +100,17 @@ def _compared(folder: Path, expected: Mapping[str, Mapping[str, float]]) -> list
     wanted: dict[str, list[float]] = {}
     got: dict[str, list[float]] = {}
     differing: dict[str, list[str]] = {}
-    with Journal(folder / "samples.jsonl") as journal:
-        for record in journal.records():
-            for metric, value in expected[record.id].items():
-                wanted.setdefault(metric, []).append(value)
-                if record.status in SCORED:
-                    got.setdefault(metric, []).append(record.scores[metric])
-                    if math.isclose(record.scores[metric], value, abs_tol=1e-9):
-                        continue
-                    said = f"{record.scores[metric]:g}, {value:g} expected"
-                else:
-                    said = f"no score: {record.fault}: {record.reason}"
-                differing.setdefault(metric, []).append(f"{record.id}: {said}")
+    for record in Samples(folder / "samples.jsonl").records():
+        for metric, value in expected[record.id].items():
+            wanted.setdefault(metric, []).append(value)
+            if record.status in SCORED:
+                got.setdefault(metric, []).append(record.scores[metric])
+                if math.isclose(record.scores[metric], value, abs_tol=1e-9):
+                    continue
+                said = f"{record.scores[metric]:g}, {value:g} expected"
+            else:
+                said = f"no score: {record.fault}: {record.reason}"
+            differing.setdefault(metric, []).append(f"{record.id}: {said}")
     return [
         Check(metric, _mean(values), _mean(got[metric]) if metric in got else None, tuple(differing.get(metric, ())))
         for metric, values in wanted.items()

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import FolderLock, Journal, Record, Usage, read_json, write_json
+from harness.journal import FolderLock, Journal
+from harness.records import Record, Usage, read_json, write_json
 from verl_slca.errors import DataError
 
 

@@ -129,7 +129,7 @@ def test_a_run_killed_between_its_last_sample_and_its_results_is_finished_withou
 def test_a_run_that_is_going_on_is_not_joined_by_a_second(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from harness.records import FolderLock
+    from harness.journal import FolderLock
 
     (tmp_path / "run").mkdir()
     lock = FolderLock(tmp_path / "run")
