@@ -178,7 +178,7 @@ def test_config_is_parsed_with_unknown_keys_and_backends_refused():
     with pytest.raises(ConfigError, match=r"sgls\.sed"):
         config.parse(SglsConfig, {"sed": 1}, "sgls")
     with pytest.raises(ConfigError, match="'magic'"):
-        config.parse(SglsConfig, {"backend": "magic"}, "sgls")
+        config.parse(SglsConfig, {"backends": ["magic"]}, "sgls")
 
 
 def test_an_argument_that_exhausts_the_validator_is_a_fault():

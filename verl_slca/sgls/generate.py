@@ -20,6 +20,8 @@ from verl_slca.sgls.validation import SchemaLimitError
 ATTEMPTS = 24
 ECHO = "x-echo"
 """Marks a property that is present only when an argument of its name was given."""
+COUNT = "x-count"
+"""How many items are drawn for an array, where the schema itself allows any number."""
 _MAX_DEPTH = 6
 _MAX_LENGTH = 2000
 
@@ -196,8 +198,8 @@ class _Draw:
         return text[:high].strip() if low == 0 else text[:high]
 
     def _array(self, node: Mapping[str, Any], name: str, depth: int) -> list[Any]:
-        low = int(node.get("minItems", 0))
-        high = int(node.get("maxItems", max(low, 2)))
+        low = int(node.get("minItems", node.get(COUNT, 0)))
+        high = int(node.get("maxItems", node.get(COUNT, max(low, 2))))
         if low > 1000 or high < low:
             raise _DeadEndError
         prefix = node.get("prefixItems", [])

@@ -83,18 +83,26 @@ class CompiledTool:
         parameters: schema of the arguments.
         output: declared schema of the response, None when the tool declares none.
         digest: hash of the declaration, the same whatever the order of its keys.
+        read_only: what its MCP annotations say of it, None when they say nothing.
     """
 
-    __slots__ = ("description", "digest", "name", "output", "parameters")
+    __slots__ = ("description", "digest", "name", "output", "parameters", "read_only")
 
     def __init__(
-        self, name: str, description: str, parameters: CompiledSchema, output: CompiledSchema | None, digest: str
+        self,
+        name: str,
+        description: str,
+        parameters: CompiledSchema,
+        output: CompiledSchema | None,
+        digest: str,
+        read_only: bool | None = None,
     ) -> None:
         self.name = name
         self.description = description
         self.parameters = parameters
         self.output = output
         self.digest = digest
+        self.read_only = read_only
 
     def errors(self, arguments: Any) -> list[ArgumentError]:
         """What is wrong with the arguments of a call, ordered by field; empty when they are valid.
@@ -112,7 +120,7 @@ def compile_tool(tool: Mapping[str, Any]) -> CompiledTool:
         tool: ``{"type": "function", "function": {...}}``, or the inner object alone, or an MCP tool:
             ``name``, ``description``, the arguments' schema under ``parameters``, ``inputSchema`` or
             ``input_schema``, and optionally the response's under ``outputSchema``, ``output_schema``,
-            ``response`` or ``returns``.
+            ``response`` or ``returns``, and MCP's ``annotations``.
 
     Raises:
         DataError: naming tool, JSON path, problem and fix.
@@ -128,7 +136,7 @@ def compile_tool(tool: Mapping[str, Any]) -> CompiledTool:
     name = function.get("name")
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME_CHARS:
         raise DataError(f"name must be a text of 1 to {MAX_NAME_CHARS} characters, got {cut_json(name)}", "tool")
-    outer = {key: tool[key] for key in _OUTPUT if key in tool and key not in function}
+    outer = {key: tool[key] for key in (*_OUTPUT, "annotations") if key in tool and key not in function}
     try:
         text = json.dumps({**outer, **function}, default=_plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -165,7 +173,15 @@ def _compiled(text: str) -> CompiledTool:
     output = None
     if declared:
         output = CompiledSchema(normalised(function[declared], f"{where}: {declared}", arguments=False))
-    return CompiledTool(function["name"], description, CompiledSchema(parameters), output, digest)
+    read_only = _read_only(function.get("annotations"))
+    return CompiledTool(function["name"], description, CompiledSchema(parameters), output, digest, read_only)
+
+
+def _read_only(annotations: Any) -> bool | None:
+    hints = annotations if isinstance(annotations, dict) else {}
+    if isinstance(hints.get("readOnlyHint"), bool):
+        return bool(hints["readOnlyHint"])
+    return False if isinstance(hints.get("destructiveHint"), bool) else None  # means something for writers only
 
 
 def _size_error(instance: Any) -> ArgumentError | None:

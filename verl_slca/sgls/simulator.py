@@ -7,18 +7,21 @@ An `Episode` is the `World` of one rollout. All rollouts of a group open their e
 from __future__ import annotations
 
 import difflib
+import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
-from verl_slca.errors import DataError, InfrastructureFault, SimulatorFault
+from verl_slca.errors import ConfigError, DataError, InfrastructureFault, SimulatorFault
 from verl_slca.sgls.backends import Backend, BackendRequest
-from verl_slca.sgls.backends.rules import RulesBackend
+from verl_slca.sgls.backends.chain import make_backend
+from verl_slca.sgls.config import SglsConfig as SglsConfig
 from verl_slca.sgls.explain import ArgumentError
-from verl_slca.sgls.faults import FaultyBackend, InjectionConfig
+from verl_slca.sgls.faults import FaultyBackend
 from verl_slca.sgls.figures import UNKNOWN, Figures, ToolFigures
 from verl_slca.sgls.schema import MAX_NAME_CHARS, CompiledTool, compile_tool
+from verl_slca.sgls.state import State, seeded
 from verl_slca.sgls.validation import SchemaLimitError
 from verl_slca.trajectory import ToolCall, ToolResult
 
@@ -26,43 +29,28 @@ MAX_REPORTED_ERRORS = 20
 MAX_LISTED_NAMES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class SglsConfig:
-    """How tools are simulated.
-
-    Attributes:
-        validate: check every call against its schema. False is the "w/o SGLS" ablation: whatever is
-            called is answered.
-        backend: who answers valid calls; ``"rules"`` is deterministic and needs no network.
-        seed: varies every response of a run.
-        inject: shares of API errors that valid calls are answered with on purpose.
-    """
-
-    validate: bool = True
-    backend: Literal["rules"] = "rules"
-    seed: int = 0
-    inject: InjectionConfig = field(default_factory=InjectionConfig)
-
-
-_BACKENDS = {"rules": RulesBackend}
-
-
 class Simulator:
     """Makes episodes and counts what happens in them.
 
     Args:
         config: the settings.
-        backend: answers valid calls in place of the one that `config.backend` names.
+        backend: answers valid calls in place of those that `config.backends` names.
 
     Attributes:
+        start: the state that every episode starts from.
         figures: counts per tool over all episodes.
+
+    Raises:
+        ConfigError: a file that the settings name cannot be used.
+        DataError: a recording cannot be read.
     """
 
     def __init__(self, config: SglsConfig, backend: Backend | None = None) -> None:
         self.config = config
-        self.backend: Backend = backend if backend is not None else _BACKENDS[config.backend]()
+        self.backend: Backend = backend if backend is not None else make_backend(config)
         if config.inject:
             self.backend = FaultyBackend(self.backend, config.inject)
+        self.start = _start(config)
         self.figures = Figures()
 
     def episode(self, tools: Sequence[Mapping[str, Any]], world: str) -> Episode:
@@ -97,6 +85,7 @@ class Episode:
         self.figures = Figures()
         self._simulator = simulator
         self._history: list[tuple[ToolCall, ToolResult]] = []
+        self._state = simulator.start
 
     async def respond(self, calls: Sequence[ToolCall]) -> tuple[ToolResult, ...]:
         """One result per call, in order; a later call of a turn sees what an earlier one did.
@@ -137,7 +126,8 @@ class Episode:
             if errors:
                 figures.invalid += 1
                 return ToolResult(call.name, _sound_text(invalid_arguments_text(call.name, errors)), is_error=True)
-        request = BackendRequest(tool, call.arguments, self.world, config.seed, tuple(self._history))
+        history = tuple(self._history)
+        request = BackendRequest(tool, call.arguments, self.world, config.seed, history, self._state)
         try:
             response = await self._simulator.backend.respond(request)
         except InfrastructureFault:
@@ -146,7 +136,18 @@ class Episode:
             detail = f"{call.name}: {type(error).__name__}: {error}"
             raise SimulatorFault("simulator_backend", detail[:500]) from error
         figures.answered(response)
+        if not response.is_error:
+            self._state = self._state.after(tool, call.arguments, response.content)
         return ToolResult(call.name, _sound_text(response.content), response.is_error)
+
+
+def _start(config: SglsConfig) -> State:
+    if not config.initial_state:
+        return seeded({}, config.effects)
+    try:
+        return seeded(json.loads(Path(config.initial_state).read_text(encoding="utf-8")), config.effects)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"initial_state {config.initial_state}: {error}") from error
 
 
 def unknown_tool_text(name: str, known: Sequence[str]) -> str:

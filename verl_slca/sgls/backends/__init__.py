@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from verl_slca.sgls.schema import CompiledTool
+from verl_slca.sgls.state import State
 from verl_slca.trajectory import ToolCall, ToolResult
 
 
@@ -19,7 +20,7 @@ class BackendRequest:
         world: names the world; the same for every rollout of a group.
         seed: the simulator's seed.
         history: calls and results of this episode so far, oldest first.
-        state_digest: equal exactly when the world is in the same state, "" in its first.
+        state: what the calls of this episode have left behind.
     """
 
     tool: CompiledTool
@@ -27,7 +28,12 @@ class BackendRequest:
     world: str
     seed: int
     history: tuple[tuple[ToolCall, ToolResult], ...] = ()
-    state_digest: str = ""
+    state: State = State()  # noqa: RUF009 - frozen
+
+    @property
+    def state_digest(self) -> str:
+        """Equal exactly when the world is in the same state, "" in its first."""
+        return self.state.digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,36 +8,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from verl_slca.sgls.generate import ECHO
+from verl_slca.sgls.generate import COUNT, ECHO
 from verl_slca.sgls.normalise import normalised
 from verl_slca.sgls.samples import tokens
 from verl_slca.sgls.schema import CompiledSchema, CompiledTool
+from verl_slca.sgls.verbs import VERBS
 
-_VERBS = {
-    **dict.fromkeys(("list", "search", "find", "query", "browse", "discover"), "list"),
-    **dict.fromkeys(
-        ("create", "add", "insert", "post", "send", "book", "schedule", "upload", "save", "write", "generate", "make",
-         "register", "submit", "start", "open", "build", "export", "publish", "reply"),
-        "create",
-    ),
-    **dict.fromkeys(
-        ("update", "set", "edit", "modify", "rename", "move", "change", "configure", "replace", "toggle", "enable",
-         "disable", "assign"),
-        "update",
-    ),
-    **dict.fromkeys(("delete", "remove", "cancel", "clear", "close", "stop", "drop", "archive"), "delete"),
-    **dict.fromkeys(
-        ("calculate", "compute", "convert", "count", "estimate", "add", "sum", "subtract", "multiply", "divide", "mean",
-         "average", "sqrt", "modulo", "power", "floor", "ceil", "round", "max", "min"),
-        "calculate",
-    ),
-    **dict.fromkeys(("is", "has", "validate", "verify", "exists"), "check"),
-    **dict.fromkeys(
-        ("get", "fetch", "read", "show", "describe", "lookup", "retrieve", "check", "view", "resolve", "download",
-         "analyze", "extract"),
-        "get",
-    ),
-}  # fmt: skip
 _TOPICS: dict[str, tuple[str, ...]] = {
     "weather": ("temperature", "condition", "humidity"),
     "forecast": ("date", "temperature", "condition"),
@@ -84,7 +60,7 @@ _MAX_ECHOES = 4
 def inferred_output(tool: CompiledTool) -> CompiledSchema:
     """The output schema guessed for `tool`; the same object as long as the tool is in the cache."""
     words = tokens(tool.name)
-    at, kind = next(((i, _VERBS[word]) for i, word in enumerate(words) if word in _VERBS), (-1, "get"))
+    at, kind = next(((i, VERBS[word]) for i, word in enumerate(words) if word in VERBS), (-1, "get"))
     parameters = tool.parameters.schema.get("properties", {})
     if kind == "create" and words[-1] == "add" and parameters and all(map(_is_numeric, parameters.values())):
         kind = "calculate"
@@ -94,7 +70,7 @@ def inferred_output(tool: CompiledTool) -> CompiledSchema:
     topic = _fields(tool, words)
     if kind == "list" or (kind == "get" and noun.endswith("s") and not noun.endswith("ss")):
         item = _object({"id": {"type": "string"}, **topic})
-        items = {"type": "array", "items": item, "minItems": 2, "maxItems": 2}
+        items = {"type": "array", "items": item, COUNT: 2}
         fields = {**echoes, (noun if noun.endswith("s") else "results"): items}
     elif kind == "create":
         fields = {"success": {"const": True}, f"{nouns[-1] if nouns else 'item'}_id": {"type": "string"}, **echoes}

@@ -1,8 +1,9 @@
-"""Answers every call at once, without a model: plausible, and a function of the call and its world alone.
+"""Answers every call at once, without a model: plausible, and a function of call, world and what was done before.
 
 The response is drawn from the tool's declared output schema, or from one inferred from its name and
 description (`infer`), with a seed made of simulator seed, world, tool and canonical arguments. Fields
-that share a name with an argument repeat it. Plain arithmetic is computed, not drawn.
+that share a name with an argument repeat it. Plain arithmetic is computed, not drawn. Where the episode
+has changed the world, the response is made to agree (`coherence`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from verl_slca.errors import DataError, SimulatorFault
 from verl_slca.sgls.backends import BackendRequest, BackendResponse
 from verl_slca.sgls.backends.arithmetic import UndefinedResultError, arithmetic_result
+from verl_slca.sgls.backends.coherence import with_thing, with_things
 from verl_slca.sgls.backends.infer import inferred_output
 from verl_slca.sgls.generate import generate
 from verl_slca.sgls.schema import CompiledSchema, CompiledTool
@@ -27,10 +29,10 @@ _MAX_ECHO_CHARS = 60
 
 
 class RulesBackend:
-    """The embedded default `Backend`: deterministic, stateless, no network."""
+    """The embedded default `Backend`: deterministic, no network, all state in the request."""
 
     async def respond(self, request: BackendRequest) -> BackendResponse:
-        """The response to one call, the same for the same call in the same world.
+        """The response to one call, the same for the same call in the same world and state.
 
         Raises:
             SimulatorFault: no value satisfies the output schema that the tool declares.
@@ -51,9 +53,15 @@ def rules_response(request: BackendRequest) -> BackendResponse:
         computed = arithmetic_result(tool.name, _operands(tool, arguments))
     except UndefinedResultError as error:
         return BackendResponse(f"Error: {error}.", is_error=True, source="rules")
+    state, action = request.state, request.state.action(tool)
+    if missing := state.missing(action, arguments):
+        return BackendResponse(f"Error: {missing} not found.", is_error=True, source="rules")
+    thing = state.found(action, arguments) if action.effect != "create" else None
     declared = tool.output is not None
     schema = tool.output if tool.output is not None else inferred_output(tool)
     echo = arguments if declared else _short(arguments)
+    if thing is not None:
+        echo = {**thing.fields, **echo}
     if computed is not None:
         echo = {**_numeric_fields(schema, arguments, computed), **arguments}
     content = ""
@@ -62,6 +70,10 @@ def rules_response(request: BackendRequest) -> BackendResponse:
             value = generate(schema, random.Random(seed), echo, optional, trusted=not declared)
         except DataError as error:
             raise SimulatorFault("simulator_output_schema", f"{tool.name}: {error}") from error
+        if thing is not None and not declared and not action.writes:
+            value = with_thing(value, thing)
+        elif thing is None and not action.writes:
+            value = with_things(value, state, action, arguments, tool.output)
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if len(content) <= MAX_RESPONSE_CHARS:
             break
