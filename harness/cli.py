@@ -23,6 +23,7 @@ from harness.policy import Sampling
 from harness.report import print_runs
 from harness.run import DEFAULT_CONCURRENCY, DEFAULT_RETRIES, DEFAULT_TIMEOUT, RunOptions
 from harness.run import run as run_tasks
+from harness.serving import ServingConfig
 from verl_slca.config import parse
 from verl_slca.episode import Limits
 from verl_slca.errors import ConfigError, InfrastructureFault, SlcaError
@@ -65,6 +66,7 @@ def run(
     settings = _settings(config)
     if bfcl_version is not None:
         settings["bfcl"] = {**(settings.get("bfcl") or {}), "version": bfcl_version}
+    serving = parse(ServingConfig, settings.pop("serving", None), "serving")
     limits = settings.pop("limits", None) or {}
     if max_turns is not None:
         limits = {**limits, "max_turns": max_turns}
@@ -82,6 +84,7 @@ def run(
             timeout=timeout,
             retries=retries,
             settings=settings,
+            serving=serving,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -98,9 +101,18 @@ def run(
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; several are shown side by side.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown instead of a drawn table.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write report.html into each folder, samples to browse.")
+    ] = False,
 ) -> None:
     """Show the results of finished runs."""
-    print_runs(runs, Console(), markdown)
+    if not html:
+        print_runs(runs, Console(), markdown)
+        return
+    from harness.html import write_html
+
+    for folder in runs:
+        print(write_html(folder))
 
 
 @app.command()

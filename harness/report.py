@@ -22,7 +22,7 @@ _MANY_KINDS = 6
 def print_results(results: Mapping[str, Any], console: Console) -> None:
     """One table per task of a run, its kinds side by side, and what keeps the numbers from being final."""
     for task, result in results["tasks"].items():
-        print_table(f"{task}: {results['model']['name']}", _cells("", _columns(result)), console)
+        print_table(f"{task}: {results['model']['name']}", table_cells("", _columns(result)), console)
         for line in caveats(result):
             console.print(f"[yellow]{line}[/yellow]", soft_wrap=True)
 
@@ -48,7 +48,7 @@ def print_runs(folders: Sequence[Path], console: Console, markdown: bool) -> Non
         if markdown:
             print(as_markdown(task, columns))
         else:
-            print_table(task, _cells("", columns), console)
+            print_table(task, table_cells("", columns), console)
         for title, result in results.items():
             for line in caveats(result):
                 print(f"\n{title}: {line}")
@@ -72,7 +72,7 @@ def print_table(title: str, cells: Sequence[Sequence[str]], console: Console) ->
 
 def as_markdown(title: str, columns: Sequence[Column]) -> str:
     """The table as Markdown, the title in its corner."""
-    heads, *rows = _cells(title, columns)
+    heads, *rows = table_cells(title, columns)
     lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
 
@@ -137,7 +137,8 @@ def _columns(result: Mapping[str, Any]) -> list[Column]:
     return [("all", result), *(shown if len(kinds) > 1 else [])]
 
 
-def _cells(title: str, columns: Sequence[Column]) -> list[list[str]]:
+def table_cells(title: str, columns: Sequence[Column]) -> list[list[str]]:
+    """The rows of a table, headings first, `title` in the corner."""
     names = list(dict.fromkeys(name for _, group in columns for name in group["metrics"]))
     rows = [[title, *(head for head, _ in columns)]]
     for name in names:

@@ -10,7 +10,7 @@ import platform
 import random
 import time
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from rich.console import Console
 
 from harness.benchmarks import load_tasks
 from harness.benchmarks.task import Model, Outcome, Play, Sample, Task, TaskOptions
+from harness.checkpoint import Checkpoint, merged
 from harness.journal import FolderLock, Journal, Samples
 from harness.policy import Sampling, connect
 from harness.progress import TaskProgress
 from harness.records import SCORED, Record, commit, differences, read_json, write_json
 from harness.report import print_results
 from harness.results import summarise
-from harness.serving import Target, find, served
+from harness.serving import ServingConfig, Target, find, served
 from verl_slca.episode import Limits
 from verl_slca.errors import ConfigError, DataError, InfrastructureFault
 
@@ -55,6 +56,7 @@ class RunOptions:
         timeout: seconds one request may take.
         retries: how often a failed request is sent again.
         settings: sections of the configuration file, by name.
+        serving: how vLLM serves a folder.
     """
 
     model: str
@@ -69,6 +71,7 @@ class RunOptions:
     timeout: float = DEFAULT_TIMEOUT
     retries: int = DEFAULT_RETRIES
     settings: Mapping[str, Any] = field(default_factory=dict)
+    serving: ServingConfig = field(default_factory=ServingConfig)
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -158,6 +161,7 @@ def _config(options: RunOptions, plans: Sequence[Plan], target: Target) -> dict[
             "sampling": asdict(options.sampling),
             "limits": asdict(options.limits),
             "settings": dict(options.settings),
+            "serving": asdict(options.serving),
             "verl_slca": importlib.metadata.version("verl-slca"),
         },
         "made_with": {
@@ -199,7 +203,11 @@ def _play_all(plans: Sequence[Plan], journal: Journal, target: Target, options: 
         return
     console.print(f"Model: {target.name} at {target.location} ({target.kind})", highlight=False, soft_wrap=True)
     server_log = options.output_dir / "server.log"
-    with served(target, server_log, options.concurrency, options.sampling.seed) as url:
+    if target.shards:
+        shards = Checkpoint(Path(target.location), target.name, shards=True)
+        folder = merged(shards, options.output_dir / "merged", options.output_dir / "merge.log", console)
+        target = replace(target, location=str(folder), shards=False)
+    with served(target, server_log, options.concurrency, options.sampling.seed, options.serving) as url:
         for plan in plans:
             if pending[plan.task.name]:
                 asyncio.run(_play_task(plan, pending[plan.task.name], journal, url, target.name, options, console))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import json
 import logging
 import os
@@ -21,14 +20,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 import httpx
 import openai
 
+from harness.checkpoint import fingerprint, open_checkpoint, template_of
 from harness.policy import connect, server_fault
-from verl_slca.errors import ConfigError, DataError, PolicyServerFault
+from verl_slca.errors import ConfigError, PolicyServerFault
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +36,6 @@ START_SECONDS = {"cpu": 120.0, "vllm": 1200.0}
 """How long a server may take until it is ready."""
 
 _STOP_SECONDS = 20.0
-_SAMPLED_BYTES = 1 << 20
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-_TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 
 TOOL_PARSERS: dict[str, str] = {
     "qwen2": "hermes",
@@ -54,7 +51,34 @@ TOOL_PARSERS: dict[str, str] = {
     "gpt_oss": "openai",
     "phi4mm": "phi4_mini_json",
 }
-"""vLLM's tool parser for a checkpoint's ``model_type``."""
+"""vLLM's tool parser for a checkpoint's ``model_type`` (vLLM 0.24, docs/features/tool_calling)."""
+
+REASONING_PARSERS: dict[str, str] = {
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3",
+    "glm4_moe": "glm45",
+    "gpt_oss": "openai_gptoss",
+}
+"""vLLM's reasoning parser for a ``model_type`` (vLLM 0.24, docs/features/reasoning_outputs), of families that think
+unless told not to. Granite and DeepSeek-V3.1 think only when asked, and R1 shares its type with V3.1."""
+
+_OFF = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ServingConfig:
+    """How vLLM serves a folder; the section ``serving`` of the configuration.
+
+    Attributes:
+        tool_parser: its ``--tool-call-parser``; None goes by the checkpoint, ``"none"`` is no parser.
+        reasoning_parser: its ``--reasoning-parser``, likewise. A parser on a model that was trained not to think
+            takes the whole answer for thoughts (vllm-project/vllm#53284): switch it off then.
+        vllm_args: more arguments, such as ``["--tensor-parallel-size", "2"]``.
+    """
+
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    vllm_args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +90,14 @@ class Target:
         name: what the server calls the model.
         kind: who serves it.
         fingerprint: hash of the checkpoint's files, "" for a URL, which cannot be looked into.
+        shards: the folder's files have to be merged first.
     """
 
     location: str
     name: str
     kind: Literal["url", "cpu", "vllm"]
     fingerprint: str = ""
+    shards: bool = False
 
 
 def find(model: str, name: str | None, timeout: float) -> Target:
@@ -92,19 +118,21 @@ def find(model: str, name: str | None, timeout: float) -> Target:
     folder = Path(model).expanduser().resolve()
     if not folder.is_dir():
         raise ConfigError(f"--model: {model!r} is neither a folder nor a URL that starts with http:// or https://")
-    _check_checkpoint(folder)
-    return Target(str(folder), name or folder.name, "vllm" if _gpu_with_vllm() else "cpu", fingerprint(folder))
+    found = open_checkpoint(folder)
+    kind: Literal["cpu", "vllm"] = "vllm" if _gpu_with_vllm() else "cpu"
+    return Target(str(found.folder), name or found.name, kind, fingerprint(found.folder), found.shards)
 
 
 @contextlib.contextmanager
-def served(target: Target, log: Path, concurrency: int, seed: int) -> Iterator[str]:
+def served(target: Target, log: Path, concurrency: int, seed: int, config: ServingConfig) -> Iterator[str]:
     """The base URL of a ready server for `target`; a server started here is stopped on leaving.
 
     Args:
-        target: from `find`.
+        target: from `find`, merged if it has to be.
         log: file that a started server's output is appended to.
         concurrency: requests it will be sent at a time.
         seed: given to a started server.
+        config: how vLLM serves.
 
     Raises:
         PolicyServerFault: the server ended or was not ready in time; its last lines are in the message.
@@ -118,7 +146,7 @@ def served(target: Target, log: Path, concurrency: int, seed: int) -> Iterator[s
             command = _cpu_command(target, listener.fileno(), concurrency)
             handed_over: tuple[int, ...] = (listener.fileno(),)
         else:
-            command = _vllm_command(target, port, seed)
+            command = vllm_command(target, port, seed, config)
             handed_over = ()
             listener.close()
         with log.open("ab") as output:
@@ -129,7 +157,7 @@ def served(target: Target, log: Path, concurrency: int, seed: int) -> Iterator[s
                 stderr=subprocess.STDOUT,
                 pass_fds=handed_over,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
     logger.info("started server, pid %s: %s", process.pid, " ".join(command))
     try:
@@ -137,22 +165,6 @@ def served(target: Target, log: Path, concurrency: int, seed: int) -> Iterator[s
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         _stop(process)
-
-
-def fingerprint(folder: Path) -> str:
-    """Hash over the files of a checkpoint: names, sizes, and content (of big files the first and last MiB)."""
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")):
-        size = path.stat().st_size
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            if size <= 64 * _SAMPLED_BYTES:
-                digest.update(file.read())
-            else:
-                digest.update(file.read(_SAMPLED_BYTES))
-                file.seek(-_SAMPLED_BYTES, os.SEEK_END)
-                digest.update(file.read())
-    return digest.hexdigest()[:16]
 
 
 def _name_at(url: str, name: str | None, timeout: float) -> str:
@@ -188,23 +200,6 @@ def _name_at(url: str, name: str | None, timeout: float) -> str:
     return name
 
 
-def _check_checkpoint(folder: Path) -> None:
-    where = str(folder)
-    if not (folder / "config.json").is_file():
-        raise DataError(
-            "no config.json, so this is no Hugging Face checkpoint; a verl FSDP checkpoint is merged first: "
-            "python -m verl.model_merger merge --backend fsdp --local_dir .../actor --target_dir HF_FOLDER",
-            where,
-        )
-    if not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
-        raise DataError(f"no weights ({' or '.join(_WEIGHTS)})", where)
-    templates = (folder / name for name in _TEMPLATES)
-    if not any(
-        path.is_file() and (path.suffix == ".jinja" or "chat_template" in path.read_text()) for path in templates
-    ):
-        raise DataError("the tokenizer has no chat template; save the one it was trained with beside it", where)
-
-
 def _gpu_with_vllm() -> bool:
     if shutil.which("vllm") is None:
         return False
@@ -218,19 +213,27 @@ def _cpu_command(target: Target, listener: int, rows: int) -> list[str]:
     return [sys.executable, "-m", "harness.cpu_server", *(part for option in options.items() for part in option)]
 
 
-def _vllm_command(target: Target, port: int, seed: int) -> list[str]:
+def vllm_command(target: Target, port: int, seed: int, config: ServingConfig) -> list[str]:
+    """The command that serves `target` with vLLM, parsers by the checkpoint where `config` leaves them open."""
     command = ["vllm", "serve", target.location, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--served-model-name", target.name, "--seed", str(seed)]
-    config: dict[str, Any] = json.loads((Path(target.location) / "config.json").read_text())
-    parser = TOOL_PARSERS.get(config.get("model_type", ""))
-    if parser is None:
-        logger.warning("no tool parser known for model_type %r; calls must come as text", config.get("model_type"))
-        return command
-    return [*command, "--enable-auto-tool-choice", "--tool-call-parser", parser]
+    folder = Path(target.location)
+    kind = json.loads((folder / "config.json").read_text()).get("model_type", "")
+    tools = config.tool_parser or TOOL_PARSERS.get(kind, _OFF)
+    thinks = "<think>" in template_of(folder) or kind == "gpt_oss"
+    reasoning = config.reasoning_parser or (REASONING_PARSERS.get(kind, _OFF) if thinks else _OFF)
+    if tools != _OFF:
+        command += ["--enable-auto-tool-choice", "--tool-call-parser", tools]
+    else:
+        logger.warning("no tool parser for model_type %r; calls must come as text", kind)
+    if reasoning != _OFF:
+        command += ["--reasoning-parser", reasoning]
+    return [*command, *config.vllm_args]
 
 
-def _end_with_parent() -> None:
-    # A killed harness cannot stop its server; Linux does it then (PR_SET_PDEATHSIG is 1).
+def end_with_parent() -> None:
+    """For a child about to start: it ends when this process does, even when that is killed (Linux only)."""
+    # PR_SET_PDEATHSIG is 1.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 

@@ -117,8 +117,7 @@ def load_tasks(names: str, options: TaskOptions) -> list[Task]:
     sections = [section for name in wanted for section in TASKS[name].sections]
     for section in options.settings:
         if section not in sections:
-            nearest = _nearest(section, dict.fromkeys(sections))
-            raise ConfigError(
-                f"--config: no task reads the section {section!r}. Allowed: limits, {', '.join(sections)}.{nearest}"
-            )
+            known = dict.fromkeys(["limits", "serving", *sections])
+            nearest = _nearest(section, known)
+            raise ConfigError(f"--config: no task reads the section {section!r}. Allowed: {', '.join(known)}.{nearest}")
     return [TASKS[name].load(dataclasses.replace(options, subsets=subsets)) for name, subsets in wanted.items()]

@@ -153,7 +153,8 @@ class Toucan:
     async def _scored(self, trajectory: Trajectory, row: Row, usage: Usage, fault: str, judge: SummaryJudge) -> Outcome:
         """The outcome of a rollout; `fault` says what went wrong where it ended in a fault."""
         reward = await score_rollout(trajectory, row.gold, judge, self._hierr)
-        said: dict[str, Any] = {"trajectory": trajectory.to_dict(), "usage": usage}
+        asked = {"question": row.gold.question, **trajectory.to_dict(), "gold": _gold(row.gold)}
+        said: dict[str, Any] = {"trajectory": asked, "usage": usage}
         if reward.fault is not None:
             return Outcome("infrastructure_error", fault or f"{reward.fault}; see run.log", reward.fault, **said)
         scores = {**rollout_scores(trajectory, row.gold, reward), "response_tokens": usage.completion_tokens}
@@ -190,3 +191,7 @@ def rollout_scores(trajectory: Trajectory, gold: Gold, reward: HierrReward) -> d
         "duplicate_calls": len(trajectory.calls) - len(distinct),
         "invalid_calls": sum(result.is_error for result in trajectory.results),
     }
+
+
+def _gold(gold: Gold) -> list[list[dict[str, Any]]]:
+    return [[{"name": call.name, "arguments": call.arguments} for call in step] for step in gold.steps]

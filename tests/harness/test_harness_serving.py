@@ -2,18 +2,22 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from rich.console import Console
 
 from harness.benchmarks.toucan_gold import TOOLS
-from harness.serving import Target, find, fingerprint, served
-from verl_slca.errors import ConfigError, DataError, PolicyServerFault
+from harness.checkpoint import Checkpoint, fingerprint, merged, open_checkpoint
+from harness.serving import ServingConfig, Target, find, served, vllm_command
+from verl_slca.errors import ConfigError, DataError, InfrastructureFault, PolicyServerFault
 
 CONTEXT = 512
 TEMPLATE = (
@@ -59,7 +63,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_cannot_be_served_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither a folder nor a URL"):
         find("no/such/place", None, 1.0)
-    with pytest.raises(DataError, match=r"no config\.json.*model_merger"):
+    with pytest.raises(DataError, match=r"no config\.json.*global_step_N/actor"):
         find(str(tmp_path), None, 1.0)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(DataError, match="no weights"):
@@ -92,14 +96,14 @@ def test_a_server_that_does_not_start_is_a_fault_with_its_last_words(tmp_path: P
     target = Target(str(tmp_path), "broken", "cpu")
     with (
         pytest.raises(PolicyServerFault, match=r"policy_server_ended(.|\n)*broken|Error"),
-        served(target, tmp_path / "server.log", 1, 0),
+        served(target, tmp_path / "server.log", 1, 0, ServingConfig()),
     ):
         pass
 
 
 @pytest.mark.slow
 def test_our_own_server_speaks_the_api(checkpoint: Path, tmp_path: Path) -> None:
-    with served(find(str(checkpoint), None, 5.0), tmp_path / "server.log", 4, 0) as url:
+    with served(find(str(checkpoint), None, 5.0), tmp_path / "server.log", 4, 0, ServingConfig()) as url:
         client = httpx.Client(base_url=url, timeout=60, trust_env=False)
         model = client.get("/models").json()["data"][0]
         assert (model["id"], model["max_model_len"]) == ("tiny", CONTEXT)
@@ -171,3 +175,77 @@ def _alive(pid: int) -> bool:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
         return False
+
+
+def served_by_vllm(folder: Path, model_type: str, template: str = "", **config: Any) -> str:
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (folder / "chat_template.jinja").write_text(template + "{{ messages }}")
+    return " ".join(vllm_command(Target(str(folder), "m", "vllm"), 8000, 0, ServingConfig(**config)))
+
+
+def test_vllm_gets_the_parsers_of_the_models_family(tmp_path: Path) -> None:
+    plain = served_by_vllm(tmp_path, "qwen2")
+    assert plain.endswith("--enable-auto-tool-choice --tool-call-parser hermes")
+    thinking = served_by_vllm(tmp_path, "qwen3", "<think>")
+    assert thinking.endswith("--tool-call-parser hermes --reasoning-parser qwen3")
+    assert "--reasoning-parser" not in served_by_vllm(tmp_path, "qwen3")  # its template knows no thinking
+    assert served_by_vllm(tmp_path, "gpt_oss").endswith("--tool-call-parser openai --reasoning-parser openai_gptoss")
+    assert "-parser" not in served_by_vllm(tmp_path, "mystery")
+
+
+def test_parsers_can_be_set_and_switched_off(tmp_path: Path) -> None:
+    off = served_by_vllm(tmp_path, "qwen3", "<think>", reasoning_parser="none", tool_parser="none")
+    assert "-parser" not in off
+    own = served_by_vllm(tmp_path, "mystery", tool_parser="pythonic", vllm_args=("--max-model-len", "4096"))
+    assert own.endswith("--tool-call-parser pythonic --max-model-len 4096")
+
+
+def test_a_step_of_a_verl_training_is_found_by_any_of_its_folders(tmp_path: Path, checkpoint: Path) -> None:
+    actor = tmp_path / "global_step_7/actor"
+    shutil.copytree(checkpoint, actor / "huggingface")
+    (actor / "model_world_size_2_rank_0.pt").write_bytes(b"0")
+    for folder in (actor.parent, actor, actor / "huggingface"):
+        assert open_checkpoint(folder) == Checkpoint(actor / "huggingface", "global_step_7")
+    (actor / "huggingface/model.safetensors").unlink()
+    for folder in (actor.parent, actor):
+        assert open_checkpoint(folder) == Checkpoint(actor, "global_step_7", shards=True)
+    with pytest.raises(DataError, match="no weights"):
+        open_checkpoint(actor / "huggingface")
+
+
+def test_shards_without_verl_are_refused_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"verl is not installed here.*python -m verl_slca\.adapters\.merge merge"):
+        merged(Checkpoint(tmp_path, "s", True), tmp_path / "merged", tmp_path / "merge.log", Console())
+
+
+@pytest.mark.verl
+@pytest.mark.slow
+def test_shards_are_merged_by_verl_in_their_own_precision(tmp_path: Path, checkpoint: Path) -> None:
+    pytest.importorskip("verl")
+    import torch
+    from safetensors.torch import load_file
+
+    actor = tmp_path / "global_step_7/actor"
+    shutil.copytree(checkpoint, actor / "huggingface", ignore=shutil.ignore_patterns("*.safetensors"))
+    weights = load_file(checkpoint / "model.safetensors")
+    torch.save(weights, actor / "model_world_size_1_rank_0.pt")
+    (actor / "fsdp_config.json").write_text('{"FSDP_version": 1, "world_size": 1}')
+    made = merged(open_checkpoint(actor), tmp_path / "merged", tmp_path / "merge.log", Console())
+    again = load_file(made / "model.safetensors")
+    assert all(torch.equal(again[name], weights[name]) and again[name].dtype == torch.float32 for name in again)
+    assert set(again) == set(weights)
+    assert open_checkpoint(made).folder == made
+    before = (made / "model.safetensors").stat().st_mtime_ns
+    assert merged(open_checkpoint(actor), made, tmp_path / "merge.log", Console()) == made
+    assert (made / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_merger_that_fails_leaves_nothing(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("verl")
+    shutil.copytree(checkpoint, tmp_path / "s/huggingface", ignore=shutil.ignore_patterns("*.safetensors"))
+    (tmp_path / "s/model_world_size_1_rank_0.pt").write_bytes(b"0")
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(InfrastructureFault, match="merge_failed: exit code 1"):
+        merged(open_checkpoint(tmp_path / "s"), tmp_path / "merged", tmp_path / "merge.log", Console())
+    assert not (tmp_path / "merged").exists()
