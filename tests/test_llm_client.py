@@ -181,7 +181,7 @@ async def test_no_more_requests_than_allowed_are_in_flight():
     with MisbehavingServer(lambda body: reply("ok", delay=0.02)) as server:
         asking = client(server, concurrency=3)
         await asyncio.gather(*(asking.complete(ASK) for _ in range(12)))
-    assert server.peak == 3
+    assert 1 < server.peak <= 3
 
 
 async def test_the_key_is_sent_and_shown_nowhere_else(monkeypatch, caplog):

@@ -135,7 +135,8 @@ class LlmClient:
         client, slots = self._line()
         body: dict[str, Any] = {
             "model": self.config.model,
-            "messages": list(messages),
+            # Policies can write lone surrogates, which no request can carry.
+            "messages": [{name: _encodable(text) for name, text in message.items()} for message in messages],
             "max_tokens": self.config.max_tokens,
             "temperature": self.config.temperature,
         }
@@ -183,6 +184,10 @@ class LlmClient:
         key = os.environ.get("OPENAI_API_KEY")
         detail = detail.replace(key, "***") if key else detail
         raise self._fault(f"{self._prefix}_{kind}", f"{self.config.base_url}: {detail[:_MAX_DETAIL]}") from None
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _connect(config: LlmConfig) -> openai.AsyncOpenAI:

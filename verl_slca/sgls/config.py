@@ -21,7 +21,8 @@ class SglsConfig:
         validate: check every call against its schema. False is the "w/o SGLS" ablation: whatever is
             called is answered.
         backends: who answers valid calls, in this order: the next one is asked when one has no answer (a call that
-            is not in the recording) or fails. ``"rules"`` is deterministic, needs no network, and always answers.
+            is not in the recording) or fails; both are counted. ``"rules"`` is deterministic, needs no network,
+            and always answers.
         seed: varies every response of a run.
         inject: shares of API errors that valid calls are answered with on purpose.
         llm: the model behind the ``"llm"`` backend.

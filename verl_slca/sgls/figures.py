@@ -37,7 +37,8 @@ class ToolFigures:
         cached: answered out of the cache.
         tokens: tokens that a model read and wrote for the answers.
         seconds: wall time spent on all of them.
-        kinds: how often by name: ``"source/llm"``, ``"injected/timeout"``, ``"fault/simulator_timeout"``.
+        kinds: how often by name: ``"source/llm"``, ``"passed/simulator_replay_miss"``, ``"injected/timeout"``,
+            ``"fault/simulator_timeout"``.
         latency: calls by index of their bucket in `BOUNDS`.
     """
 
@@ -60,6 +61,8 @@ class ToolFigures:
         self.cached += response.cached
         if response.source:
             self.kinds[f"source/{response.source}"] += 1
+        for kind in response.passed:
+            self.kinds[f"passed/{kind}"] += 1
         if response.injected:
             self.injected += 1
             self.kinds[f"injected/{response.injected}"] += 1

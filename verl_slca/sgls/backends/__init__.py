@@ -47,6 +47,7 @@ class BackendResponse:
         tokens: tokens that a model read and wrote for it, now; 0 when it came out of a cache.
         cached: it came out of a cache.
         injected: kind of the API error that was injected (`sgls.faults`), "" when none was.
+        passed: kinds of the faults of the backends that were asked before `source` and had no answer.
     """
 
     content: str
@@ -55,6 +56,7 @@ class BackendResponse:
     tokens: int = 0
     cached: bool = False
     injected: str = ""
+    passed: tuple[str, ...] = ()
 
 
 class Backend(Protocol):

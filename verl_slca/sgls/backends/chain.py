@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from verl_slca.errors import InfrastructureFault
 from verl_slca.sgls.backends import Backend, BackendRequest, BackendResponse
+from verl_slca.sgls.backends.llm import LlmBackend
+from verl_slca.sgls.backends.replay import ReplayBackend
 from verl_slca.sgls.backends.rules import RulesBackend
 from verl_slca.sgls.config import SglsConfig
+from verl_slca.sgls.recording import RecordingBackend, read_recording
 
 _BACKENDS: dict[str, Callable[[SglsConfig], Backend]] = {
     "rules": lambda config: RulesBackend(),
+    "llm": lambda config: LlmBackend(config.llm),
+    "replay": lambda config: ReplayBackend(read_recording(config.replay)),
 }
+_log = logging.getLogger(__name__)
 
 
 def make_backend(config: SglsConfig) -> Backend:
@@ -22,7 +30,8 @@ def make_backend(config: SglsConfig) -> Backend:
         DataError: a recording cannot be read.
     """
     backends = [_BACKENDS[name](config) for name in config.backends]
-    return backends[0] if len(backends) == 1 else Chain(backends)
+    backend = backends[0] if len(backends) == 1 else Chain(backends)
+    return RecordingBackend(backend, config.record) if config.record else backend
 
 
 class Chain:
@@ -37,10 +46,13 @@ class Chain:
 
     async def respond(self, request: BackendRequest) -> BackendResponse:
         """The first answer that one of them gives. Raises the last one's fault when none does."""
-        *others, last = self._backends
-        for backend in others:
+        passed: list[str] = []
+        for backend in self._backends[:-1]:
             try:
-                return await backend.respond(request)
-            except InfrastructureFault:
-                continue
-        return await last.respond(request)
+                response = await backend.respond(request)
+            except InfrastructureFault as fault:
+                _log.debug("%s; the next backend is asked", fault)
+                passed.append(fault.kind)
+            else:
+                return replace(response, passed=tuple(passed))
+        return replace(await self._backends[-1].respond(request), passed=tuple(passed))
