@@ -62,7 +62,8 @@ def attempts_call(message: Mapping[str, Any], names: Iterable[str]) -> bool:
     text = _THINKING.sub("", message.get("content") or "")
     if message.get("tool_calls") or not text.strip() or _MARKUP.search(text):
         return True
-    return any(re.search(rf"(?<![\w.]){re.escape(name)}\s*\(", text) for name in names)
+    # A refusal may name a function, and even its signature; a call comes first or gives a parameter its value.
+    return any(re.search(rf"^\W*{re.escape(name)}\(|(?<![\w.]){re.escape(name)}\(\s*\w+\s*=", text) for name in names)
 
 
 def _as_said(name: Any, arguments: Any) -> dict[str, str]:

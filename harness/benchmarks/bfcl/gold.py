@@ -115,8 +115,9 @@ def _wrong(task: Bfcl, id: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wrong_call(body: Mapping[str, Any]) -> Call:
-    """A call of a function that is on offer, with a parameter that no function has."""
-    return body["tools"][0]["function"]["name"], {"no_such_parameter": 1}
+    """A call of a function that is on offer, if there is any, with a parameter that no function has."""
+    functions = [tool["function"]["name"] for tool in body.get("tools", ())]
+    return (functions or ["no_such_function"])[0], {"no_such_parameter": 1}
 
 
 def _settled(value: Any) -> Any:
