@@ -170,9 +170,16 @@ def _config(options: RunOptions, plans: Sequence[Plan], target: Target) -> dict[
             "served_by": target.kind,
             "commit": commit(),
             "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in ("openai", "transformers", "torch")},
+            **{name: _version(name) for name in ("openai", "transformers", "torch", "vllm")},
         },
     }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _agree(path: Path, config: Mapping[str, Any]) -> None:

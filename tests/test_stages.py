@@ -47,3 +47,18 @@ def test_a_stage_done_with_other_settings_is_refused(tmp_path):
 def test_progress_is_shown_while_a_stage_runs(tmp_path):
     stage = Stage("one", "wait", python_command("-c", "import time; time.sleep(2.5)"), progress=lambda: "step 7 of 9")
     assert run([stage], tmp_path).count("step 7 of 9") == 1
+
+
+def test_an_optional_stage_that_fails_is_one_line_and_is_tried_again(tmp_path):
+    broken = Stage("two", "fail", python_command("-c", "raise SystemExit('error: no index')"), optional=60.0)
+    said = run([appending("one", tmp_path, "a"), broken, appending("three", tmp_path, "c")], tmp_path)
+    assert "fail: left out. error: no index (log: " in said
+    assert (tmp_path / "trace").read_text() == "ac"
+    assert not (tmp_path / "stages/two.json").exists()
+    run([appending("one", tmp_path, "a"), appending("two", tmp_path, "b")], tmp_path)
+    assert (tmp_path / "trace").read_text() == "acb"
+
+
+def test_an_optional_stage_that_takes_too_long_is_ended(tmp_path):
+    endless = Stage("one", "wait", python_command("-c", "import time; time.sleep(60)"), optional=1.0)
+    assert "wait: left out. Not done in 1 s" in run([endless], tmp_path)

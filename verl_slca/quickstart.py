@@ -22,6 +22,7 @@ from verl_slca.training_curve import draw_curve, read_steps
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 SHOWN = ("success@0.9", "name_f1", "arg_match", "process", "summary", "tool_turns")
+BENCHMARKS = {"bfcl": "bfcl:simple_python", "tau2": "tau2:mock"}
 CPU = {
     "PYTHON": sys.executable,
     "VERL_PLATFORM": "cpu",
@@ -51,6 +52,8 @@ def run_quickstart(directory: Path, seed: int, console: Console | None = None) -
     run_stages(quickstart_stages(recipe, directory, seed), directory, console)
     picture = draw_curve(directory / "rl" / "metrics", directory / "training_curve.png")
     console.print(results_table([("SFT", directory / "eval_sft"), ("SFT + SLCA", directory / "eval_rl")]))
+    for line in benchmark_lines(directory):
+        console.print(line, markup=False, highlight=False)
     console.print(f"checkpoint   {directory / 'rl' / 'model'}")
     console.print(f"rollouts     {directory / 'rl' / 'rollouts'}")
     console.print(f"evaluation   {directory / 'eval_rl' / 'samples.jsonl'}")
@@ -58,7 +61,7 @@ def run_quickstart(directory: Path, seed: int, console: Console | None = None) -
 
 
 def quickstart_stages(recipe: Path, directory: Path, seed: int) -> list[Stage]:
-    """The five stages, each with the command a user could type."""
+    """The stages, each with the command a user could type; those of other benchmarks need a package index."""
     world, sft, rl = directory / "world", directory / "sft", directory / "rl"
     return [
         Stage(
@@ -77,6 +80,7 @@ def quickstart_stages(recipe: Path, directory: Path, seed: int) -> list[Stage]:
         evaluation("eval_sft", "Evaluate the SFT checkpoint on held-out rows", recipe, sft / "model", world, directory),
         rl_stage("rl", "RL with SLCA on verl's PPO trainer", recipe, world, sft / "model", rl, seed),
         evaluation("eval_rl", "Evaluate the RL checkpoint on the same rows", recipe, rl / "model", world, directory),
+        *benchmarks(rl / "model", recipe / "benchmarks.yaml", directory),
     ]
 
 
@@ -106,6 +110,40 @@ def evaluation(name: str, title: str, recipe: Path, model: Path, world: Path, di
     command = python_command("-m", "harness", "run", "--model", model, "--tasks", "toucan")
     command += ["--output-dir", str(directory / name), "--data", str(world / "heldout.parquet")]
     return Stage(name, title, [*command, "--max-tokens", "192", "--config", str(recipe / "eval.yaml")], CPU)
+
+
+def benchmarks(model: Path, config: Path, directory: Path) -> list[Stage]:
+    """Parts of BFCL and tau2-bench that need no network once set up, played by `model`; left out where they cannot be.
+
+    Any recipe can end with these: ``[*stages, *benchmarks(model, config, directory)]``.
+
+    Args:
+        model: Hugging Face folder.
+        config: settings of the benchmarks.
+        directory: of the pipeline; each benchmark gets a run folder in it, named like its stage.
+    """
+    patience = {**CPU, "PIP_DEFAULT_TIMEOUT": "15", "PIP_RETRIES": "1"}
+    setup = python_command("-m", "harness", "setup", *BENCHMARKS)
+    stages = [
+        Stage("setup", "Set up BFCL and tau2-bench in environments of their own", setup, patience, optional=120.0)
+    ]
+    for name, tasks in BENCHMARKS.items():
+        command = python_command("-m", "harness", "run", "--model", model, "--tasks", tasks, "--config", config)
+        command += ["--output-dir", str(directory / name), "--limit", "12", "--max-tokens", "128"]
+        stages.append(Stage(name, f"Evaluate the checkpoint on 12 samples of {tasks}", command, CPU, optional=60.0))
+    return stages
+
+
+def benchmark_lines(directory: Path) -> list[str]:
+    """The headline number of every benchmark that `benchmarks` got through, a line each."""
+    lines = []
+    for name, tasks in BENCHMARKS.items():
+        path = directory / name / "results.json"
+        if path.exists():
+            (result,) = json.loads(path.read_text())["tasks"].values()
+            for metric, value in list(result["metrics"].items())[:1]:
+                lines.append(f"{tasks}: {metric} {_value(value)}, n {value['n']} ({path.parent})")
+    return lines
 
 
 def results_table(runs: Sequence[tuple[str, Path]]) -> Table:

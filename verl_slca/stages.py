@@ -25,7 +25,19 @@ PROGRESS_SECONDS = 10.0
 
 
 class StageError(SlcaError):
-    """A stage's command exited with an error; the message names its log."""
+    """A stage's command exited with an error, or took too long; the message names its log.
+
+    Args:
+        message: all there is to say.
+        reason: the same in one line.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,8 @@ class Stage:
         command: the argv.
         env: variables added to the environment.
         progress: the current state in a few words, "" when there is none yet; shown at most every 10 seconds.
+        optional: seconds it may take for what the pipeline can do without: when they are over, or the command fails,
+            one line says so and the next stage starts; the next run tries again. None: it has to succeed.
     """
 
     name: str
@@ -45,6 +59,7 @@ class Stage:
     command: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[], str] = lambda: ""
+    optional: float | None = None
 
 
 def run_stages(stages: Sequence[Stage], directory: Path, console: Console) -> None:
@@ -75,7 +90,13 @@ def run_stages(stages: Sequence[Stage], directory: Path, console: Console) -> No
             console.print(f"{heading}: done before ({done['seconds']:.0f} s)")
             continue
         started = time.monotonic()
-        _run(stage, directory / "logs" / f"{stage.name}.log", heading, console)
+        try:
+            _run(stage, directory / "logs" / f"{stage.name}.log", heading, console)
+        except StageError as error:
+            if stage.optional is None:
+                raise
+            console.print(f"{heading}: left out. {error.reason}", markup=False)
+            continue
         seconds = time.monotonic() - started
         temporary = receipt.with_suffix(".tmp")
         temporary.write_text(json.dumps({"asked": asked, "seconds": seconds}))
@@ -95,7 +116,10 @@ def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
         )
         try:
             shown, next_line = "", 0.0
+            end = time.monotonic() + (float("inf") if stage.optional is None else stage.optional)
             while process.poll() is None:
+                if time.monotonic() > end:
+                    raise StageError(f"{stage.name} took too long", f"Not done in {stage.optional:.0f} s; see {log}")
                 time.sleep(POLL_SECONDS)
                 if time.monotonic() >= next_line and (state := stage.progress()) and state != shown:
                     shown, next_line = state, time.monotonic() + PROGRESS_SECONDS
@@ -105,8 +129,12 @@ def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
             process.wait(timeout=30)
             raise
     if process.returncode != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise StageError(f"{stage.name} exited with {process.returncode}; the end of {log}:\n{tail}")
+        lines = log.read_text(errors="replace").splitlines()
+        said = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
+        tail = "\n".join(lines[-15:])
+        raise StageError(
+            f"{stage.name} exited with {process.returncode}; the end of {log}:\n{tail}", f"{said} (log: {log})"
+        )
 
 
 def python_command(*argv: str | Path | int) -> list[str]:

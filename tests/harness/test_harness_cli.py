@@ -127,3 +127,15 @@ def test_ls_lists_the_tasks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert slca_eval("ls", "tasks") == 0
     assert "success@0.9" in capsys.readouterr().out
     assert slca_eval("ls", "planets") == 2
+
+
+def test_a_run_folder_says_what_was_asked_and_what_it_was_made_with(run: Any, data: Path, tmp_path: Path) -> None:
+    assert run("--limit", 2, "--seed", 7) == 0
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["asked"]["sampling"] == {"temperature": 0.0, "max_tokens": 8192, "seed": 7}
+    assert config["asked"]["tasks"]["toucan"]["data"]["sha256"]
+    assert config["asked"]["limit"] == 2
+    made_with = config["made_with"]
+    assert (made_with["data"], made_with["tasks"], made_with["served_by"]) == (str(data), "toucan", "url")
+    assert set(made_with) >= {"python", "openai", "transformers", "torch", "vllm", "commit"}
+    assert json.loads((tmp_path / "run/results.json").read_text())["tasks"]["toucan"]["made_with"]["hierr"]

@@ -157,3 +157,26 @@ def test_real_rows_of_the_published_data_are_played(server: ScriptedServer, run:
     assert results(tmp_path / "run")["complete"]
     assert set(results(tmp_path / "run")["kinds"]) == {"tool_call", "irrelevant"}
     assert value(tmp_path / "run", "success@0.9", "irrelevant") == 1.0
+
+
+@pytest.mark.parametrize("shape", ["nested", "flat", "names", "list of names"])
+def test_the_released_test_set_loads_in_its_old_and_new_gold_shapes(
+    server: ScriptedServer, run: Any, tmp_path: Path, shape: str
+) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = make_rows(8)
+    for row in rows:
+        truth = row["reward_model"]["ground_truth"]
+        calls = [call for step in json.loads(truth["gold_tool_calls"]) for call in step]
+        names = [call["name"] for call in calls]
+        shapes = {"flat": json.dumps(calls), "names": json.dumps(names), "list of names": names}
+        truth["gold_tool_calls"] = shapes.get(shape, truth["gold_tool_calls"])
+        row["extra_info"] = {"index": 0}
+    path = tmp_path / "toucan_eval_4k_unified.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    server.script = lambda body: perfect(body, make_rows(8))
+    assert run("--data", path) == 0
+    assert value(tmp_path / "run", "success@0.9") == 1.0
+    assert value(tmp_path / "run", "name_f1") == 1.0
