@@ -12,6 +12,8 @@ from harness.benchmarks.bfcl import categories as bfcl_categories
 from harness.benchmarks.bfcl import gold as bfcl_gold
 from harness.benchmarks.bfcl import task as bfcl
 from harness.benchmarks.task import Gold, Metric, Task, TaskOptions
+from harness.benchmarks.tau2 import gold as tau2_gold
+from harness.benchmarks.tau2 import task as tau2
 from verl_slca.errors import ConfigError
 
 
@@ -51,6 +53,14 @@ TASKS: dict[str, TaskEntry] = {
         load=bfcl.Bfcl.load,
         subsets=bfcl_categories.SUBSETS,
         gold=bfcl_gold.GOLD,
+    ),
+    "tau2": TaskEntry(
+        summary="tau2-bench by its official simulator and evaluator; without subsets airline, retail and telecom.",
+        metrics=tau2.METRICS,
+        sections=tau2.SECTIONS,
+        load=tau2.Tau2.load,
+        subsets=tau2.SUBSETS,
+        gold=tau2_gold.GOLD,
     ),
 }
 

@@ -1,0 +1,29 @@
+"""What an agent that does nothing scores: tasks whose right ending is that nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The tasks of a domain that pass when the agent only says that it cannot help.
+
+    Attributes:
+        sure: those that pass in any case.
+        judged: those that pass besides when the judge says yes to everything.
+    """
+
+    sure: frozenset[str]
+    judged: frozenset[str] = frozenset()
+
+
+FLOORS: dict[str, Floor] = {}
+"""By the hash of a domain's tasks, as measured with the official evaluator (`gold`)."""
+
+
+def floor_of(domain: Mapping[str, Any]) -> Floor | None:
+    """The floor of a domain as `installation.Installation` describes it, None for tasks that were never measured."""
+    return FLOORS.get(domain["tasks_sha256"])
