@@ -43,6 +43,7 @@ class Entity:
         id: the value of that field, as text.
         fields: what is known of it.
         deleted: it is gone, and stays known as gone.
+        whole: it was seeded or created here; of others only what was changed is known.
     """
 
     scope: tuple[str, ...]
@@ -51,6 +52,7 @@ class Entity:
     id: str
     fields: Mapping[str, Any]
     deleted: bool = False
+    whole: bool = True
 
     def is_same(self, other: Entity) -> bool:
         """True when both are the same thing, perhaps at different times."""
@@ -152,7 +154,7 @@ class State:
             return [replace(e, deleted=True) if e.kind == action.kind else e for e in self.entities]
         if target is None:
             name, value = _reference(action, tool, arguments)
-            target = Entity(action.scope, action.kind, _spelled(name), str(value), {})
+            target = Entity(action.scope, action.kind, _spelled(name), str(value), {}, whole=False)
         others = [entity for entity in self.entities if entity is not target]
         if action.effect == "delete":
             return [*others, replace(target, deleted=True)]

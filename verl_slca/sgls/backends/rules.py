@@ -60,7 +60,7 @@ def rules_response(request: BackendRequest) -> BackendResponse:
     declared = tool.output is not None
     schema = tool.output if tool.output is not None else inferred_output(tool)
     echo = arguments if declared else _short(arguments)
-    if thing is not None:
+    if thing is not None and (thing.whole or not action.writes):
         echo = {**thing.fields, **echo}
     if computed is not None:
         echo = {**_numeric_fields(schema, arguments, computed), **arguments}
