@@ -22,7 +22,8 @@ from verl_slca.training_curve import draw_curve, read_steps
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 SHOWN = ("success@0.9", "name_f1", "arg_match", "process", "summary", "tool_turns")
-BENCHMARKS = {"bfcl": "bfcl:simple_python", "tau2": "tau2:mock"}
+BENCHMARKS = {"bfcl-v4": "bfcl:simple_python", "tau2": "tau2:mock"}
+"""Environment to the part of its benchmark that needs no network once it is set up."""
 CPU = {
     "PYTHON": sys.executable,
     "VERL_PLATFORM": "cpu",
@@ -127,7 +128,8 @@ def benchmarks(model: Path, config: Path, directory: Path) -> list[Stage]:
     stages = [
         Stage("setup", "Set up BFCL and tau2-bench in environments of their own", setup, patience, optional=120.0)
     ]
-    for name, tasks in BENCHMARKS.items():
+    for environment, tasks in BENCHMARKS.items():
+        name = f"eval_{environment}"
         command = python_command("-m", "harness", "run", "--model", model, "--tasks", tasks, "--config", config)
         command += ["--output-dir", str(directory / name), "--limit", "12", "--max-tokens", "128"]
         stages.append(Stage(name, f"Evaluate the checkpoint on 12 samples of {tasks}", command, CPU, optional=60.0))
@@ -137,8 +139,8 @@ def benchmarks(model: Path, config: Path, directory: Path) -> list[Stage]:
 def benchmark_lines(directory: Path) -> list[str]:
     """The headline number of every benchmark that `benchmarks` got through, a line each."""
     lines = []
-    for name, tasks in BENCHMARKS.items():
-        path = directory / name / "results.json"
+    for environment, tasks in BENCHMARKS.items():
+        path = directory / f"eval_{environment}" / "results.json"
         if path.exists():
             (result,) = json.loads(path.read_text())["tasks"].values()
             for metric, value in list(result["metrics"].items())[:1]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -113,6 +114,7 @@ def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **stage.env},
+            start_new_session=stage.optional is not None,
         )
         try:
             shown, next_line = "", 0.0
@@ -125,8 +127,7 @@ def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
                     shown, next_line = state, time.monotonic() + PROGRESS_SECONDS
                     console.print(f"    {state}", markup=False)
         except BaseException:
-            process.terminate()
-            process.wait(timeout=30)
+            _terminate(process, group=stage.optional is not None)
             raise
     if process.returncode != 0:
         lines = log.read_text(errors="replace").splitlines()
@@ -135,6 +136,15 @@ def _run(stage: Stage, log: Path, heading: str, console: Console) -> None:
         raise StageError(
             f"{stage.name} exited with {process.returncode}; the end of {log}:\n{tail}", f"{said} (log: {log})"
         )
+
+
+def _terminate(process: subprocess.Popen[bytes], group: bool) -> None:
+    """End a stage's process and, where it leads a group of its own, the children that would outlive it."""
+    if group:
+        os.killpg(process.pid, signal.SIGTERM)
+    else:
+        process.terminate()
+    process.wait(timeout=30)
 
 
 def python_command(*argv: str | Path | int) -> list[str]:

@@ -124,7 +124,7 @@ def load_tasks(names: str, options: TaskOptions) -> list[Task]:
         ConfigError: see `parse_tasks`; settings that no task reads.
     """
     wanted = parse_tasks(names)
-    sections = [section for name in wanted for section in TASKS[name].sections]
+    sections = [section for entry in TASKS.values() for section in entry.sections]
     for section in options.settings:
         if section not in sections:
             known = dict.fromkeys(["limits", "serving", *sections])
