@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from harness.benchmarks import TASKS, parse_tasks
-from harness.benchmarks.task import Gold, TaskOptions
+from harness.benchmarks.task import TaskOptions
 from harness.journal import Samples
 from harness.policy import Sampling
 from harness.records import SCORED
@@ -65,35 +66,26 @@ def selfcheck(tasks: str | None, folder: Path, limit: int | None, data: Path | N
         gold = TASKS[name].gold
         if gold is None:
             raise ConfigError(f"selfcheck: {name} has no gold to check with")
-        try:
-            checks = _check_task(wanted, gold, folder / name, limit, data)
-        except ConfigError as error:
-            if tasks is not None:
-                raise
-            console.print(f"[yellow]{name}: not checked.[/yellow] {error}", soft_wrap=True)
-            continue
+        (folder / name).mkdir(parents=True)
+        rows = data or gold.data(folder / name)
+        with ScriptedServer() as server:
+            settings = gold.settings(server.url)
+            try:
+                task = TASKS[name].load(TaskOptions(rows, Limits(), Sampling().seed, settings, subsets))
+            except ConfigError as error:
+                if tasks is not None:
+                    raise
+                console.print(f"[yellow]{name}: not checked.[/yellow] {escape(str(error))}", soft_wrap=True)
+                continue
+            checks = {}
+            for script, server.script in gold.scripts(task).items():
+                run_folder = folder / name / script
+                options = RunOptions(server.url, wanted, run_folder, NAME, rows, limit, retries=0, settings=settings)
+                run(options, Console(file=io.StringIO()))
+                checks[script] = _compared(run_folder, gold.expected(task, script))
         right = _show(wanted, checks, console) and right
     console.print("As expected." if right else "[red]NOT as expected.[/red]")
     return right
-
-
-def _check_task(
-    wanted: str, gold: Gold, folder: Path, limit: int | None, data: Path | None
-) -> Mapping[str, list[Check]]:
-    """The checks of every script of one task."""
-    folder.mkdir(parents=True)
-    data = data or gold.data(folder)
-    checks: dict[str, list[Check]] = {}
-    with ScriptedServer() as server:
-        name, _, subsets = wanted.partition(":")
-        settings = gold.settings(server.url)
-        parts = tuple(subsets.split(",")) if subsets else ()
-        task = TASKS[name].load(TaskOptions(data, Limits(), Sampling().seed, settings, parts))
-        for script, server.script in gold.scripts(task).items():
-            options = RunOptions(server.url, wanted, folder / script, NAME, data, limit, retries=0, settings=settings)
-            run(options, Console(file=io.StringIO()))
-            checks[script] = _compared(folder / script, gold.expected(task, script))
-    return checks
 
 
 def _compared(folder: Path, expected: Mapping[str, Mapping[str, float]]) -> list[Check]:
@@ -135,7 +127,7 @@ def _show(title: str, checks: Mapping[str, list[Check]], console: Console) -> bo
             table.add_row(script, check.metric, f"{check.expected:.4f}", got, verdict)
             wrong += [f"{script}, {check.metric}: {said}" for said in check.differing[:_SHOWN]]
         if not each:
-            wrong.append(f"{script}: no sample was played")
+            table.add_row(script, "-", "-", "-", "nothing expected")
     console.print(table)
     for line in wrong:
         console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
