@@ -8,7 +8,9 @@ numbers are still there as metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -16,35 +18,59 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from verl_slca.adapters.agent_loop import SGLS_KEY, sgls_settings
 from verl_slca.adapters.batch_row import row_of
 from verl_slca.adapters.segmented_output import FAULT, SUMMARY_REWARD, TOOL_REWARD
+from verl_slca.adapters.shared_cache import open_cache
 from verl_slca.config import parse
+from verl_slca.errors import JudgeFault
 from verl_slca.hierr import HierrConfig, HierrReward, make_judge, score_rollout, success_at
 from verl_slca.hierr.action import action_reward
+from verl_slca.hierr.asking import Asker, make_asker
 from verl_slca.hierr.process import attempts
+from verl_slca.hierr.reward import asked
 from verl_slca.hierr.rltr import rltr_reward
-from verl_slca.parsing import trajectory_from_text
-from verl_slca.rows import Gold, Row
+from verl_slca.hierr.solved_judge import CompletenessChecker, SolvedJudge
+from verl_slca.model_families import family_warning
+from verl_slca.parsing import parse_turn, render_call, trajectory_from_text
+from verl_slca.rows import Row
+from verl_slca.sgls.config import SglsConfig
 from verl_slca.trajectory import Trajectory
 
-
-def toolpo_rewards(trajectory: Trajectory, gold: Gold) -> dict[str, float]:
-    """ToolPO's R_action on the tool segment and R_succ, by the reference rule over the gold calls, on the answer."""
-    reward = action_reward(attempts(trajectory, gold.allowed_tools), gold)
-    return {TOOL_REWARD: reward.ratio, SUMMARY_REWARD: reward.solved}
+logger = logging.getLogger(__name__)
 
 
-def rltr_rewards(trajectory: Trajectory, gold: Gold) -> dict[str, float]:
+async def toolpo_rewards(trajectory: Trajectory, row: Row, asker: Asker | None) -> dict[str, float]:
+    """ToolPO's R_action on the tool segment, R_succ on the answer.
+
+    R_succ is the model's verdict Solved, or without one the reference rule: every gold call was made.
+    """
+    reward = action_reward(attempts(trajectory, row.gold.allowed_tools), row.gold)
+    solved = reward.solved
+    if asker is not None:
+        reply = parse_turn(trajectory.answer).content
+        said = [result.content for result in trajectory.results]
+        solved = await SolvedJudge(asker).solved(asked(row.gold), said, reply) if reply else 0.0
+    return {TOOL_REWARD: reward.ratio, SUMMARY_REWARD: solved}
+
+
+async def rltr_rewards(trajectory: Trajectory, row: Row, asker: Asker | None) -> dict[str, float]:
     """RLTR's planner reward, on both segments: the estimator reads it off the answer when there was no call.
 
-    R_comp is the share of gold calls made: the rule in place of the method's three votes of an LLM checker.
+    R_comp is the mean of the model's three votes, or without a model the share of gold calls made.
     """
-    tried = attempts(trajectory, gold.allowed_tools)
-    total = rltr_reward(tried, gold, completeness=action_reward(tried, gold).ratio).total
+    tried = attempts(trajectory, row.gold.allowed_tools)
+    if asker is None:
+        completeness = action_reward(tried, row.gold).ratio
+    else:
+        calls = [render_call(call) for turn in trajectory.turns for call in turn.calls]
+        said = [result.content for result in trajectory.results]
+        completeness = await CompletenessChecker(asker).completeness(asked(row.gold), calls, said)
+    total = rltr_reward(tried, row.gold, completeness).total
     return {TOOL_REWARD: total, SUMMARY_REWARD: total}
 
 
-BASELINES: dict[str, Callable[[Trajectory, Gold], dict[str, float]]] = {
+BASELINES: dict[str, Callable[[Trajectory, Row, Asker | None], Awaitable[dict[str, float]]]] = {
     "slca_toolpo": toolpo_rewards,
     "slca_rltr": rltr_rewards,
 }
@@ -68,7 +94,11 @@ class HierrRewardManager(RewardManagerBase):
         settings = OmegaConf.select(config, "reward.hierr")
         plain = OmegaConf.to_container(settings, resolve=True) if settings is not None else None
         self.settings = parse(HierrConfig, plain, "reward.hierr")  # type: ignore[arg-type]
-        self.judge = make_judge(self.settings)
+        self.asker = None
+        if self.settings.judge == "llm":
+            self.asker = make_asker(self.settings.llm, open_cache(self.settings.llm.cache))
+        self.judge = make_judge(self.settings, self.asker)
+        _warn_of_family(config, self.settings)
         self.baseline = BASELINES.get(str(config.algorithm.adv_estimator))
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
@@ -81,7 +111,11 @@ class HierrRewardManager(RewardManagerBase):
         reward = await self.score(trajectory, row)
         info = extra_info(reward)
         if self.baseline is not None and not reward.fault:
-            info |= self.baseline(trajectory, row.gold)
+            try:
+                info |= await self.baseline(trajectory, row, self.asker)
+            except JudgeFault as fault:
+                reward = dataclasses.replace(reward, fault=fault.kind)
+                info = extra_info(reward)
         return {"reward_score": 0.0 if reward.fault else reward.total, "reward_extra_info": info}
 
     async def score(self, trajectory: Trajectory, row: Row) -> HierrReward:
@@ -95,6 +129,17 @@ class HierrRewardManager(RewardManagerBase):
         response = item.batch["responses"]
         length = int(item.batch["attention_mask"][-len(response) :].sum())
         return trajectory_from_text(self.tokenizer.decode(response[:length], skip_special_tokens=True))
+
+
+def _warn_of_family(config: DictConfig, settings: HierrConfig) -> None:
+    sgls = parse(SglsConfig, sgls_settings(config), SGLS_KEY)
+    warning = family_warning(
+        policy=str(OmegaConf.select(config, "actor_rollout_ref.model.path") or ""),
+        judge=settings.llm.model if settings.judge == "llm" else None,
+        simulator=sgls.llm.model if "llm" in sgls.backends else None,
+    )
+    if warning:
+        logger.warning("%s", warning)
 
 
 def extra_info(reward: HierrReward) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from verl_slca.errors import JudgeFault
 from verl_slca.hierr import reference
-from verl_slca.hierr.llm_judge import LlmJudge, LlmJudgeConfig
+from verl_slca.hierr.asking import Asker, LlmJudgeConfig, make_asker
+from verl_slca.hierr.llm_judge import LlmJudge
 from verl_slca.hierr.process import PRESETS, Attempts, Preset, ProcessScore, ProcessWeights, attempts, process_score
 from verl_slca.hierr.rules_judge import RulesJudge
 from verl_slca.hierr.summary import SummaryJudge
@@ -36,7 +37,7 @@ class HierrConfig:
         w_tool: weight of the process reward in the total.
         w_sum: weight of the summary reward in the total.
         no_call_penalty: total of a rollout that made no call where gold needs one.
-        judge: who rates the summary.
+        judge: who rates the summary; under a baseline's estimator ``"llm"`` also decides what the baseline asks.
         llm: settings of the ``"llm"`` judge.
     """
 
@@ -88,9 +89,11 @@ class HierrReward:
     fault: str | None = None
 
 
-def make_judge(config: HierrConfig) -> SummaryJudge:
-    """The judge that `config` names."""
-    return LlmJudge(config.llm) if config.judge == "llm" else RulesJudge()
+def make_judge(config: HierrConfig, asker: Asker | None = None) -> SummaryJudge:
+    """The judge that `config` names; `asker` is how it reaches its model, made from `config` when it is None."""
+    if config.judge == "rules":
+        return RulesJudge()
+    return LlmJudge(asker or make_asker(config.llm))
 
 
 async def score_rollout(trajectory: Trajectory, gold: Gold, judge: SummaryJudge, config: HierrConfig) -> HierrReward:
@@ -127,11 +130,16 @@ async def score_rollout(trajectory: Trajectory, gold: Gold, judge: SummaryJudge,
         score = _NONE
     reply = parse_turn(trajectory.answer).content
     said = [result.content for result in trajectory.results if result.content.strip()]
-    question = f"{gold.context}\n{gold.question}" if gold.context else gold.question
+    question = asked(gold)
     judgeable = has_summary and bool(reply) and bool(said or not gold.calls)
     return await _with_summary(
         score, tried, gold, has_tool, has_summary, judgeable, question, said, reply, judge, config
     )
+
+
+def asked(gold: Gold) -> str:
+    """The user's request as a judge reads it, earlier turns of the conversation included."""
+    return f"{gold.context}\n{gold.question}" if gold.context else gold.question
 
 
 async def score_text(
