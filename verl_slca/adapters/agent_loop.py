@@ -19,11 +19,13 @@ from verl.utils.profiler import simple_timer
 
 from verl_slca.adapters.batch_row import row_of
 from verl_slca.adapters.segmented_output import SegmentedOutput
+from verl_slca.adapters.shared_cache import open_cache
 from verl_slca.config import parse
 from verl_slca.episode import Action, Limits, World, run_episode
 from verl_slca.errors import DataError
 from verl_slca.rows import Row
 from verl_slca.sampling import derived_seed
+from verl_slca.sgls.backends.chain import make_backend
 from verl_slca.sgls.figures import to_dict
 from verl_slca.sgls.simulator import SglsConfig, Simulator
 from verl_slca.trajectory import ToolCall, ToolResult, Trajectory
@@ -199,7 +201,8 @@ def sgls_settings(config: DictConfig) -> dict[str, Any]:
 @functools.lru_cache(maxsize=4)
 def _simulator(settings: str) -> Simulator:
     """One simulator a process: verl builds an agent loop object per rollout."""
-    return Simulator(parse(SglsConfig, json.loads(settings), SGLS_KEY))
+    config = parse(SglsConfig, json.loads(settings), SGLS_KEY)
+    return Simulator(config, make_backend(config, open_cache(config.cache)))
 
 
 def _assistant_message(calls: Sequence[ToolCall]) -> dict[str, Any]:

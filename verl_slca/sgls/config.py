@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from verl_slca.disk_cache import CacheConfig
 from verl_slca.llm_client import LlmConfig
 from verl_slca.sgls.effects import EFFECTS, Effect
 from verl_slca.sgls.faults import InjectionConfig
@@ -26,6 +27,7 @@ class SglsConfig:
         seed: varies every response of a run.
         inject: shares of API errors that valid calls are answered with on purpose.
         llm: the model behind the ``"llm"`` backend.
+        cache: where the model's answers are kept, for all processes; None asks it anew in every process.
         replay: file of the recording behind the ``"replay"`` backend (`sgls.recording`).
         record: file that every answer of the backends is appended to, as a recording; "" records nothing.
         initial_state: JSON file of things that are there from the start: server -> kind -> list of objects.
@@ -38,6 +40,7 @@ class SglsConfig:
     seed: int = 0
     inject: InjectionConfig = field(default_factory=InjectionConfig)
     llm: LlmConfig = field(default_factory=LlmConfig)
+    cache: CacheConfig | None = None
     replay: str = ""
     record: str = ""
     initial_state: str = ""
@@ -50,5 +53,7 @@ class SglsConfig:
             raise ValueError(f"rules always answers, so nothing behind it is ever asked, got {list(self.backends)}")
         if ("replay" in self.backends) != bool(self.replay):
             raise ValueError("the replay backend and the path of its recording, replay, go together; give both or none")
+        if self.cache is not None and "llm" not in self.backends:
+            raise ValueError("the cache keeps answers of the llm backend, and that is not among the backends; drop it")
         if not isinstance(self.effects, Mapping) or not set(self.effects.values()) <= set(EFFECTS):
             raise ValueError(f"effects must map tool names to one of {', '.join(EFFECTS)}, got {self.effects}")
