@@ -40,6 +40,7 @@ model = types.SimpleNamespace(
     output_price=None,
 )
 stand_in("bfcl_eval.constants.model_config", MODEL_CONFIG_MAPPING={MODEL: model})
+stand_in("bfcl_eval.model_handler.base_handler", BaseHandler=Handler)
 stand_in("numpy")
 stand_in("pandas")
 stand_in("dotenv", load_dotenv=None)
