@@ -20,6 +20,9 @@ class Floor:
     judged: frozenset[str] = frozenset()
 
 
+INCOMPLETE = frozenset({"update_task_with_history_and_env_assertions", "update_task_with_user_tools"})
+"""Tasks of the mock domain that ask for an action which their own list of right actions leaves out."""
+
 FLOORS: dict[str, Floor] = {}
 """By the hash of a domain's tasks, as measured with the official evaluator (`gold`)."""
 

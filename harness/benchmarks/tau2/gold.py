@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.benchmarks.task import Gold, Script, Task
-from harness.benchmarks.tau2.floor import floor_of
+from harness.benchmarks.tau2.floor import INCOMPLETE, floor_of
 from harness.benchmarks.tau2.task import Tau2
 
 USER, JUDGE = "gold-user", "gold-judge"
@@ -35,7 +35,9 @@ def expected(task: Task, script: str) -> dict[str, dict[str, float]]:
     """The scores of every sample under that script; none for ``noop`` on tasks whose floor was never measured."""
     assert isinstance(task, Tau2)
     if script == "gold":
-        return {sample.id: {"reward": 1.0} for sample in task.samples()}
+        return {
+            sample.id: {"reward": float(task.entry(sample.id)["id"] not in INCOMPLETE)} for sample in task.samples()
+        }
     floors = {name: floor_of(domain) for name, domain in task.installation.domains.items()}
     wanted: dict[str, dict[str, float]] = {}
     for sample in task.samples():

@@ -79,6 +79,9 @@ def _failed(failed: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], sh
             reason = f"the conversation does not fit the model's context: {text}" if overflow else text
             return Outcome("model_error", reason, scores=_scores(0.0, messages), **shared)
         fault = _server_fault(failed)
+    elif who == "assertion":
+        # The assertion holds after the task's own actions; what it asks for is not there after the model's.
+        return Outcome("model_error", f"an assertion on what it left: {text}", scores=_scores(0.0, messages), **shared)
     else:
         fault = {"user": "user_simulator", "judge": "judge"}.get(who, f"tau2_{who}")
     return Outcome("infrastructure_error", f"{failed['error'] or kind}: {text}", fault, **shared)
@@ -92,11 +95,13 @@ def _server_fault(failed: Mapping[str, Any]) -> str:
 
 
 def _scores(reward: float, messages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    agent = [message for message in messages if message["role"] == "assistant"]
-    results = [message for message in messages if message["role"] == "tool" and message["requestor"] == "assistant"]
+    # What came from a server has its raw data; the greeting and a task's own history have none.
+    agent = [message for message in messages if message["role"] == "assistant" and message.get("raw_data")]
+    calls = [call["id"] for message in agent for call in message.get("tool_calls") or ()]
+    results = [m for m in messages if m["role"] == "tool" and m["requestor"] == "assistant" and m["id"] in calls]
     return {
         "reward": reward,
-        "tool_calls": sum(len(message.get("tool_calls") or ()) for message in agent),
+        "tool_calls": len(calls),
         "tool_errors": sum(bool(result["error"]) for result in results),
         "turns": len(agent),
     }

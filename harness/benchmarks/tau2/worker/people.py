@@ -19,7 +19,8 @@ class Failed(Exception):
     """Somebody's turn failed.
 
     Args:
-        who: ``"agent"``, ``"user"``, ``"judge"``, or the part of tau2 that it was.
+        who: ``"agent"``, ``"user"``, ``"judge"``, or a part of tau2: its ``"environment"``, its ``"evaluator"``, or an
+            ``"assertion"`` on the world that the model left.
         kind: ``"empty"`` or ``"arguments"`` (what a model wrote cannot be used), ``"server"`` or ``"unexpected"``.
         text: what happened.
         error: name of the error's class.

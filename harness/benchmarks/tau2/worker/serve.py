@@ -19,8 +19,11 @@ def serve(path: str, domains: list[str]) -> None:
     _end_with_parent()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the package prints; only the line below goes to stdout
+    import litellm
+
     from . import api, simulate
 
+    getattr(litellm, "encoding", None)  # a tokenizer that litellm loads with its first request, in each process anew
     jobs = {"simulate": simulate.simulate, "evaluate": simulate.evaluate}
     entries = {domain: {e["id"]: e for e in tasks_of(Path(api.DATA_DIR), domain)} for domain in domains}
 

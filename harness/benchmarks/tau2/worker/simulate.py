@@ -79,5 +79,8 @@ def _reward(simulation: Any, task: api.Task, job: Job) -> Any:
     try:
         return api.evaluate(simulation, task, job["domain"])
     except Exception as error:
-        files = {Path(frame.filename).name for frame in traceback.extract_tb(error.__traceback__)}
-        raise Failed.of("judge" if "evaluator_nl_assertions.py" in files else "evaluator", error) from error
+        frames = traceback.extract_tb(error.__traceback__)
+        if any(frame.name == "run_env_assertion" for frame in frames):
+            raise Failed.of("assertion", error) from error
+        judge = any(Path(frame.filename).name == "evaluator_nl_assertions.py" for frame in frames)
+        raise Failed.of("judge" if judge else "evaluator", error) from error
