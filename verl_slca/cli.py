@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from verl_slca.errors import SlcaError
+from verl_slca.sgls.commands import app as simulate
 
 
 class Shape(StrEnum):
@@ -20,6 +21,7 @@ class Shape(StrEnum):
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+app.add_typer(simulate, name="simulate")
 
 
 @app.command()
@@ -49,6 +51,22 @@ def prepare(
     from verl_slca.prepare import prepare_files
 
     prepare_files(data, model, max_prompt_length, output, shape.value)
+
+
+@app.command()
+def record(
+    data: Annotated[Path, typer.Argument(help="Toucan rows that hold tool responses, raw or SFT.")],
+    output: Annotated[Path, typer.Option(help="Recording to write (.jsonl).")],
+) -> None:
+    """Make a recording for the simulator's replay backend out of a dataset's own tool responses."""
+    from verl_slca.sgls.recording import write_recording
+    from verl_slca.toucan_recording import recorded
+
+    entries, problems = recorded(data)
+    for problem in problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    write_recording(output, entries)
+    print(f"{len(entries)} responses in {output}, {len(problems)} rows left out")
 
 
 def main() -> None:

@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from verl_slca import config
+from verl_slca.cli import app
 from verl_slca.errors import ConfigError, DataError, SimulatorFault
 from verl_slca.rows import row_from_record
 from verl_slca.sgls.recording import Entry, read_recording, write_recording
@@ -191,7 +193,10 @@ def test_a_datasets_own_responses_become_a_recording(tmp_path):
     assert [(entry.arguments["city"], entry.response, bool(entry.world)) for entry in entries] == [
         ("Oslo", "3", False), ("Rome", "20", True), ("Rome", "21", True),
     ]  # fmt: skip
-    made = replaying(tmp_path / "recording", *entries)
+    done = CliRunner().invoke(app, ["record", str(path), "--output", str(tmp_path / "recording")])
+    assert "3 responses" in done.stdout
+    assert "row 2" in done.stderr
+    made = replaying(tmp_path / "recording")
     for row, city, response in ((rows[0], "Rome", "20"), (rows[1], "Rome", "21"), (rows[1], "Oslo", "3")):
         rl = row_from_record(rl_records(row, "row")[-1], "row")
         (result,) = asyncio.run(made.episode(rl.tools, rl.key).respond([weather(city=city)]))

@@ -1,12 +1,15 @@
+import contextlib
 import faulthandler
 import json
 import pickle
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_slca.errors import DataError
+from verl_slca.sgls.generate import generate
 from verl_slca.sgls.schema import CompiledTool, compile_tool
 from verl_slca.sgls.validation import SchemaLimitError, canonical_json
 
@@ -331,3 +334,38 @@ def test_any_json_compiles_and_judges_or_is_a_named_error(parameters, arguments)
         return
     assert first == compiled.errors(arguments)
     assert all(str(error) for error in first)
+
+
+@settings(max_examples=60, deadline=None)
+@given(output=st.dictionaries(KEYWORDS, WILD, max_size=6), answer=WILD)
+def test_any_json_is_an_output_schema_that_judges_and_draws_or_a_named_error(output, answer):
+    try:
+        schema = tool({}, outputSchema=output).output
+    except DataError as error:
+        if "tool 't': " not in str(error):
+            raise
+        return
+    with contextlib.suppress(SchemaLimitError):
+        schema.errors(answer)
+    try:
+        drawn = generate(schema, random.Random(0))
+    except DataError as error:
+        if "no valid value found" not in str(error):
+            raise
+        return
+    assert schema.errors(drawn) == []
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"$ref": "http://example.com/a.json"},
+        {"properties": {"a": {"$ref": "file:///etc/passwd"}}},
+        {"items": {"$ref": "#/$defs/gone"}},
+        {"properties": {"a": {"pattern": "^(a|a)*$"}}},
+        {"allOf": [{"$ref": "#"}]},
+    ],
+)
+def test_a_hostile_output_schema_is_a_data_error(output):
+    with pytest.raises(DataError, match="tool 't': outputSchema"):
+        tool({}, outputSchema=output)
