@@ -71,9 +71,13 @@ def render(title: str, results: Mapping[str, Any], samples: Samples) -> str:
 def blocks(trajectory: Mapping[str, Any]) -> list[Block]:
     """What a sample's record holds, in the order it was said; what is no conversation follows as JSON.
 
-    A conversation is a list of chat messages under ``messages``, or a `verl_slca.trajectory.Trajectory`.
+    A conversation is a list of chat messages under ``messages``, at the top or one level below, or a
+    `verl_slca.trajectory.Trajectory`.
     """
     rest = dict(trajectory)
+    for key, value in trajectory.items():
+        if isinstance(value, Mapping) and "messages" in value:
+            rest |= rest.pop(key)
     said: list[Block] = []
     if "question" in rest:
         said.append(("user", str(rest.pop("question"))))

@@ -108,6 +108,7 @@ def test_chat_messages_and_whatever_else_a_task_saved_are_shown() -> None:
     assert said[1][1].startswith("hm\n{")
     assert "there" in said[2][1]
     assert said[3][1].endswith("characters more, in samples.jsonl")
+    assert blocks({"simulation": {"messages": messages[:1], "seed": 7}}) == [("user", "hi"), ("seed", "7")]
 
 
 def test_five_thousand_samples_are_one_page_with_no_row_drawn_yet(folder: Path) -> None:
