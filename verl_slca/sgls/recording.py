@@ -68,6 +68,10 @@ class Recording:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def entries(self) -> list[Entry]:
+        """All entries, in the order of the recording."""
+        return list(self._entries.values())
+
     def find(self, request: BackendRequest) -> Entry | None:
         """The most specific entry that answers a call: right state before right world before right declaration."""
         called = canonical_json(request.arguments)
