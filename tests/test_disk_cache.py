@@ -237,3 +237,8 @@ async def test_a_cache_that_fails_is_a_fault_of_its_own_kind(tmp_path):
 def test_settings_out_of_range_are_refused(changed):
     with pytest.raises(ValueError, match=next(iter(changed))):
         CacheConfig(**({"path": "c"} | changed))
+
+
+def test_a_cluster_is_not_served_from_a_file_of_one_machine(tmp_path):
+    with pytest.raises(ConfigError, match="needs Ray"):
+        DiskCache(CacheConfig(str(tmp_path / "c"), scope="cluster"))

@@ -105,6 +105,8 @@ class DiskCache:
     """
 
     def __init__(self, config: CacheConfig) -> None:
+        if config.scope == "cluster":
+            raise ConfigError(f"cache {config.path}: scope 'cluster' needs Ray, that is training; use 'machine' here")
         self.path = Path(config.path).resolve()
         self._max_bytes = config.max_bytes
         self._local = threading.local()

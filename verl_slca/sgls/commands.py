@@ -36,11 +36,12 @@ def serve(
         return
     if tools is None:
         raise ConfigError("--tools FILE is needed: the declarations of the tools to simulate")
-    _needs_service()
     from verl_slca.sgls.guard import token_for
-    from verl_slca.sgls.service import create_app
 
     token = token_for(host)
+    _needs_service()
+    from verl_slca.sgls.service import create_app
+
     _run(create_app(_simulator(config), read_tools_file(tools), token), host, port)
 
 
@@ -54,13 +55,14 @@ def mcp(
     port: _Port = 8018,
 ) -> None:
     """Serve simulated tools as an MCP server, over stdio unless --http is given."""
-    _needs_service()
     from verl_slca.sgls.guard import token_for
+
+    token = token_for(host) if http else ""
+    _needs_service()
     from verl_slca.sgls.mcp_server import http_app, mcp_server, serve_stdio
 
     server = mcp_server(_simulator(config), read_tools_file(tools), world)
     if http:
-        token = token_for(host)
         _run(http_app(server, host, token), host, port)
     else:
         asyncio.run(serve_stdio(server))
