@@ -127,6 +127,23 @@ def test_an_item_that_a_list_showed_is_gone_after_its_deletion():
     assert call.value("list_notes")["notes"] == [second]
 
 
+def test_names_with_the_verb_at_their_end_are_understood():
+    tools = [declared("todo_create", title=TEXT), declared("todo_get", id=TEXT), declared("todo_list")]
+    call = Session(tools, prefix="todo_")
+    made = [call.value("create", title=title)["create_id"] for title in ("tea", "milk")]
+    assert [item["id"] for item in call.value("list")["results"]][:2] == made[::-1]
+    assert call.value("get", id=made[0])["title"] == "tea"
+
+
+def test_a_read_that_names_nothing_shows_the_newest_of_its_kind():
+    call = Session([declared("add_to_cart", item=TEXT), declared("get_cart"), declared("clear_cart")], prefix="")
+    empty = call.value("get_cart")
+    call.value("add_to_cart", item="tea")
+    assert call.value("get_cart")["item"] == "tea"
+    call.value("clear_cart")
+    assert call.value("get_cart") == empty
+
+
 def test_servers_do_not_share_things():
     call = Session(NOTES, prefix="")
     made = call.value("notes-server-create_note", title="Milk", text="x")["note_id"]

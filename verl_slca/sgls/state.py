@@ -23,7 +23,7 @@ from verl_slca.sgls.validation import canonical_json
 MAX_CONTENT_CHARS = 50_000
 """Of a longer response no field is remembered."""
 NAMELESS = "#"
-_SAID_ONLY = {"success", "ok", "status_code", "message", "error"}
+_SAID_ONLY = {"success", "ok", "status_code", "message", "error", "result"}
 """Fields of a response that speak of the call, not of the thing."""
 _GENERIC = {"id", "uuid", "key", "name", "title", "number", "code"}
 """Names of identifiers that say nothing about what they identify."""
@@ -63,8 +63,8 @@ class Entity:
         if name in self.fields:
             return self.fields[name]
         wanted = _spelled(name)
-        if self.id_name and wanted in _aliases(self.kind) and self.id_name in _aliases(self.kind):
-            wanted = self.id_name
+        if wanted in _aliases(self.kind) and self.id_name in _aliases(self.kind):
+            return next((value for value in self.fields.values() if str(value) == self.id), self.id)
         return next((value for key, value in self.fields.items() if _spelled(key) == wanted), default)
 
 
@@ -198,7 +198,10 @@ def _created(action: Action, arguments: Mapping[str, Any], said: Mapping[str, An
     name = _id_among(new, action.kind) or (plain[0] if len(plain) == 1 else _id_among(arguments, action.kind))
     if not name:
         return Entity(action.scope, action.kind, NAMELESS, str(number), fields)
-    return Entity(action.scope, action.kind, _spelled(name), str(fields[name]), fields)
+    spelled = _spelled(name)
+    if name in new and spelled.endswith(("_id", "_uuid")):  # whatever the service calls it, it is the new thing's
+        spelled = f"{action.kind}_id"
+    return Entity(action.scope, action.kind, spelled, str(fields[name]), fields)
 
 
 def _reference(action: Action, tool: CompiledTool, arguments: Mapping[str, Any]) -> tuple[str, Any]:
@@ -241,7 +244,7 @@ def _named_by(action: Action, arguments: Mapping[str, Any], entity: Entity) -> s
     same = action.kind == entity.kind
     given = [(_spelled(name), str(value)) for name, value in _plain(arguments)]
     if not given:
-        return "" if same and not entity.id_name else None
+        return "" if same and (not entity.id_name or action.effect == "read") else None
     by_alias = entity.id_name in _aliases(entity.kind)
     identifiers = [
         text
