@@ -90,6 +90,7 @@ def caveats(result: Mapping[str, Any]) -> list[str]:
             f"{samples['infrastructure_error']} failed for reasons not the model's{faults}, "
             f"{samples['not_run']} not run. Run the same command again to go on."
         )
+    lines.extend(result.get("aggregates", {}).get("notes", ()))
     return lines
 
 

@@ -106,7 +106,8 @@ class Task(Protocol):
         """What is no plain mean over samples (weighted overalls, pass^k), JSON-ready; {} where there is nothing.
 
         A number, or a mapping with ``kind`` and ``value`` (and ``stderr``, if known) as in `Metric`, gets a line in
-        the tables; anything else is kept in results.json only.
+        the tables; ``notes``, sentences that a reader has to know, stand below them; anything else is kept in
+        results.json only.
         """
 
 

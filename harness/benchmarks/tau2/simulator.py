@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ _START_SECONDS = 300.0
 _GRACE_SECONDS = 30.0
 _LONGEST_LINE = 1 << 30
 _LONGEST_SOCKET = 100
+_SHORTEST_KEY = 8
 
 
 @contextlib.asynccontextmanager
@@ -53,7 +54,8 @@ async def started(installation: Installation, endpoints: Mapping[str, str]) -> A
             )
         try:
             await _wait_until_ready(process, installation, log)
-            yield lambda job: _ask(socket, log, job)
+            keys = [value for name, value in endpoints.items() if name.endswith("_KEY") and len(value) >= _SHORTEST_KEY]
+            yield lambda job: _ask(socket, log, job, keys)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -73,7 +75,7 @@ async def _wait_until_ready(process: asyncio.subprocess.Process, installation: I
         raise ConfigError(f"tau2-bench reads its data from {data}, but {installation.data} was checked")
 
 
-async def _ask(socket: Path, log: Path, job: Mapping[str, Any]) -> dict[str, Any]:
+async def _ask(socket: Path, log: Path, job: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     started_at = time.monotonic()
     try:
         reader, writer = await asyncio.open_unix_connection(socket, limit=_LONGEST_LINE)
@@ -88,6 +90,8 @@ async def _ask(socket: Path, log: Path, job: Mapping[str, Any]) -> dict[str, Any
     finally:
         writer.close()
     if line.endswith(b"\n"):
+        for key in keys:  # a server may repeat it in an error
+            line = line.replace(key.encode(), b"***")
         answer: dict[str, Any] = json.loads(line)
         return answer
     if time.monotonic() - started_at >= job["seconds"]:

@@ -108,23 +108,13 @@ class Tau2:
     async def session(self, model: Model) -> AsyncIterator[Play]:
         """Enter to get the function that plays and grades one sample; every model is asked once before."""
         await preflight.check_servers(model, self.config, self.installation)
-        endpoints = {"HOSTED_VLLM_API_BASE": str(model.client.base_url), "HOSTED_VLLM_API_KEY": model.client.api_key}
-        if self.config.user == "llm":
-            endpoints |= {"OPENAI_API_BASE": self.config.user_url, "OPENAI_API_KEY": key_of("user")}
-        async with started(self.installation, endpoints | self._judging()) as ask:
-
-            async def play(sample: Sample) -> Outcome:
-                answer = await ask(
-                    self._job("simulate", sample.id, model.client.max_retries) | self._playing(model, sample)
-                )
-                return outcome_of(answer, len(self.entry(sample.id)["assertions"]))
-
-            yield play
+        async with started(self.installation, self._endpoints(model)) as ask:
+            yield lambda sample: self._played(sample, model, ask)
 
     @contextlib.asynccontextmanager
     async def rescoring(self) -> AsyncIterator[Rescore]:
         """Enter to get the function that grades a saved simulation again."""
-        async with started(self.installation, self._judging()) as ask:
+        async with started(self.installation, self._endpoints(None)) as ask:
             yield lambda record: self._rescored(record, ask)
 
     def aggregates(self, records: Iterable[Record]) -> Mapping[str, Any]:
@@ -132,13 +122,17 @@ class Tau2:
         floors = {name: floor_of(domain) for name, domain in self.installation.domains.items()}
         tasks = {domain: list(entries) for domain, entries in self._tasks.items()}
         found = aggregates(tasks, self.config.trials, records, floors)
-        notes = [f"{self.installation.distribution['name']} {self.installation.distribution['version']}: "
-                 f"{GRADINGS[self.installation.api]}."]  # fmt: skip
+        name, version = (self.installation.distribution[key] for key in ("name", "version"))
+        notes = [f"{name} {version}: {GRADINGS[self.installation.api]}."]
         if self.config.user == "scripted":
             notes.append(f"{SCRIPTED_USER.capitalize()}.")
         elif self.config.trials < 4:
             notes.append(f"{self.config.trials} of the 4 or more trials that a published number takes.")
         return {**found, "notes": [*notes, *found["notes"]]}
+
+    async def _played(self, sample: Sample, model: Model, ask: Ask) -> Outcome:
+        job = self._job("simulate", sample.id, model.client.max_retries) | self._playing(sample, model)
+        return outcome_of(await ask(job), len(self.entry(sample.id)["assertions"]))
 
     async def _rescored(self, record: Record, ask: Ask) -> Outcome:
         if "simulation" not in record.trajectory:
@@ -152,14 +146,14 @@ class Tau2:
     def _job(self, op: str, id: str, retries: int) -> dict[str, Any]:
         judge = None
         if self.installation.needs_judge:
-            # Without a client's own retries: the package's would come on top of litellm's.
+            # The client retries; the package's own retries would multiply them.
             args: dict[str, Any] = {"temperature": 0.0, "num_retries": 0, "max_retries": retries}
             args["extra_headers"] = {"X-Request-Id": f"{self.name}/{id}/judge"}
             judge = {"llm": f"litellm_proxy/{self.config.judge_model}", "llm_args": args}
         domain, seconds = id.split("/", 1)[0], self.config.sample_seconds
         return {"op": op, "domain": domain, "task": task_of(id), "judge": judge, "seconds": seconds}
 
-    def _playing(self, model: Model, sample: Sample) -> dict[str, Any]:
+    def _playing(self, sample: Sample, model: Model) -> dict[str, Any]:
         """What only a simulation needs; the arguments replace the package's defaults, so the temperature is there."""
         trial = int(sample.id.rsplit("/", 1)[1])
         shared = {"num_retries": 0, "max_retries": 0, "timeout": model.client.timeout}
@@ -176,7 +170,14 @@ class Tau2:
             "retries": model.client.max_retries,
         }
 
-    def _judging(self) -> dict[str, str]:
-        if not self.installation.needs_judge:
-            return {}
-        return {"LITELLM_PROXY_API_BASE": self.config.judge_url, "LITELLM_PROXY_API_KEY": key_of("judge")}
+    def _endpoints(self, model: Model | None) -> dict[str, str]:
+        """Where litellm finds each model, and the keys; the environment is the only way that is never saved."""
+        found: dict[str, str] = {}
+        if self.installation.needs_judge:
+            found |= {"LITELLM_PROXY_API_BASE": self.config.judge_url, "LITELLM_PROXY_API_KEY": key_of("judge")}
+        if model is not None:
+            url, key = str(model.client.base_url), model.client.api_key
+            found |= {"HOSTED_VLLM_API_BASE": url, "HOSTED_VLLM_API_KEY": key}
+            if self.config.user == "llm":
+                found |= {"OPENAI_API_BASE": self.config.user_url, "OPENAI_API_KEY": key_of("user")}
+        return found
