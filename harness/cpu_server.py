@@ -3,7 +3,8 @@
     python -m harness.cpu_server --model FOLDER --name NAME --fd LISTENING_SOCKET --max-rows 16
 
 It answers /v1/chat/completions, /v1/completions, /v1/models and /health; greedy or seeded sampling, one
-choice, no streaming. Tool calls stay in the text, as in training.
+choice, no streaming. Tool calls stay in the text, as in training, unless a request says ``tool_choice: auto``:
+then they are taken apart, as by vLLM's hermes parser.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from verl_slca.cpu_engine import GenerationEngine, Sampling
+from verl_slca.parsing import parse_turn
 
 _DISCONNECT_POLL_SECONDS = 1.0
 
@@ -47,6 +49,7 @@ class ChatRequest(_Common):
 
     messages: list[dict[str, Any]] = Field(min_length=1)
     tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
 
 
 class CompletionRequest(_Common):
@@ -149,7 +152,10 @@ def make_app(server: Server) -> FastAPI:
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> dict[str, Any]:
         text, finish, usage = await server.complete(request, body, server.chat_prompt(body))
-        message = {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if body.tools and body.tool_choice == "auto" and (calls := _calls(text)):
+            message |= {"content": text.partition("<tool_call>")[0].strip() or None, "tool_calls": calls}
+            finish = "tool_calls" if finish == "stop" else finish
         choice = {"index": 0, "message": message, "finish_reason": finish}
         return _reply("chat.completion", server.name, choice, usage)
 
@@ -165,6 +171,15 @@ def make_app(server: Server) -> FastAPI:
 def _reply(kind: str, model: str, choice: dict[str, Any], usage: dict[str, int]) -> dict[str, Any]:
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
     return {**head, "choices": [choice], "usage": usage}
+
+
+def _calls(text: str) -> list[dict[str, Any]]:
+    """The calls of a turn as the API gives them; none where a block is malformed, which leaves the text as it is."""
+    turn = parse_turn(text)
+    if any(block.error for block in turn.blocks):
+        return []
+    functions = [{"name": call.name, "arguments": json.dumps(call.arguments)} for call in turn.calls]
+    return [{"id": f"call-{uuid.uuid4().hex}", "type": "function", "function": function} for function in functions]
 
 
 def _with_decoded_arguments(message: dict[str, Any]) -> dict[str, Any]:

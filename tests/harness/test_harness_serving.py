@@ -249,3 +249,11 @@ def test_a_merger_that_fails_leaves_nothing(tmp_path: Path, checkpoint: Path, mo
     with pytest.raises(InfrastructureFault, match="merge_failed: exit code 1"):
         merged(open_checkpoint(tmp_path / "s"), tmp_path / "merged", tmp_path / "merge.log", Console())
     assert not (tmp_path / "merged").exists()
+
+
+def test_our_own_server_takes_calls_apart_as_the_api_gives_them() -> None:
+    from harness.cpu_server import _calls
+
+    (call,) = _calls('Let me see. <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>')
+    assert call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    assert _calls("<tool_call>broken</tool_call>") == _calls("No call.") == []
