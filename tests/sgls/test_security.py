@@ -24,7 +24,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-KEYWORDS = ["type", "properties", "required", "items", "enum", "const", "anyOf", "allOf", "oneOf", "not", "$ref", "$defs", "pattern", "format", "minimum", "maxLength", "additionalProperties", "patternProperties", "if", "then", "dependentRequired", "$schema", "$id", "$anchor", "$dynamicRef", "default", "contains", "prefixItems"]
+KEYWORDS = (
+    "type", "properties", "required", "items", "enum", "const", "anyOf", "allOf", "oneOf", "not", "$ref", "$defs", "if",
+    "pattern", "format", "minimum", "maxLength", "additionalProperties", "patternProperties", "then", "contains",
+    "dependentRequired", "$schema", "$id", "$anchor", "$dynamicRef", "default", "prefixItems",
+)  # fmt: skip
 TYPES = st.sampled_from(["object", "array", "string", "number", "integer", "boolean", "null", "any", "dict", "float"])
 REFS = st.sampled_from(["#", "#/$defs/a", "#/properties/a", "http://10.0.0.1/x", "file:///etc/passwd", "a", "#a"])
 PATTERNS = st.sampled_from(["(a+)+$", "(", "^\\p{L}+$", "(?=x)", "a{99999}", "[[:alpha:]]", "\\"])
@@ -59,6 +63,12 @@ def test_any_schema_compiles_or_is_a_data_error_and_then_judges_anything(schema,
             tool.errors(instance)
         except SchemaLimitError:
             continue
+
+
+@pytest.mark.parametrize("key", ["$ref", "$dynamicRef", "$recursiveRef"])
+def test_a_reference_that_is_no_text_is_found_when_the_tool_is_compiled(key):
+    with pytest.raises(DataError, match="must be a string"):
+        compile_tool({"name": "t", "parameters": {key: []}})
 
 
 @settings(deadline=None, max_examples=60)

@@ -207,7 +207,7 @@ class _Normaliser:
     def _reference(self, node: dict[str, Any], path: str) -> None:
         # Within one document the dynamic kinds resolve as the plain one does.
         for key in ("$recursiveRef", "$dynamicRef"):
-            if isinstance(node.get(key), str):
+            if key in node:
                 node.setdefault("$ref", node.pop(key))
         ref = node.get("$ref")
         if ref is None:
