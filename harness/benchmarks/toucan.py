@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
@@ -23,12 +24,14 @@ from verl_slca.errors import ConfigError, DataError
 from verl_slca.hierr.process import success_at
 from verl_slca.hierr.reward import HierrConfig, HierrReward, make_judge, score_rollout
 from verl_slca.hierr.summary import SummaryJudge
+from verl_slca.model_families import family_warning
 from verl_slca.parsing import parse_turn
 from verl_slca.rows import Gold, Row, listed, load_rows
 from verl_slca.seeds import derived_seed
 from verl_slca.sgls.simulator import SglsConfig, Simulator
 from verl_slca.trajectory import Trajectory
 
+_log = logging.getLogger(__name__)
 SECTIONS = ("hierr", "sgls")
 """Sections of the configuration file: the scorer's settings and the simulator's, as in training."""
 
@@ -118,6 +121,10 @@ class Toucan:
     async def session(self, model: Model) -> AsyncIterator[Play]:
         """Enter to get the function that plays and scores one row."""
         judge = make_judge(self._hierr)
+        judged_by = self._hierr.llm.model if self._hierr.judge == "llm" else None
+        played_by = self._sgls.llm.model if "llm" in self._sgls.backends else None
+        if warning := family_warning(model.name, judged_by, played_by):
+            _log.warning("%s", warning)
 
         async def play(sample: Sample) -> Outcome:
             row = self.rows[sample.id]
