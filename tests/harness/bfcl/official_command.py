@@ -31,24 +31,22 @@ def stand_in(name, **contents):
     vars(sys.modules[name]).update(contents)
 
 
-model = types.SimpleNamespace(
-    model_name=MODEL,
-    model_handler=Handler,
-    is_fc_model=True,
-    underscore_to_dot=True,
-    input_price=None,
-    output_price=None,
-)
-stand_in("bfcl_eval.constants.model_config", MODEL_CONFIG_MAPPING={MODEL: model})
-stand_in("bfcl_eval.model_handler.base_handler", BaseHandler=Handler)
-stand_in("numpy")
-stand_in("pandas")
-stand_in("dotenv", load_dotenv=None)
-stand_in("tqdm", tqdm=lambda items, **_: items)
+def main(results, scores):
+    costs = {"input_price": None, "output_price": None}
+    flags = {"is_fc_model": True, "underscore_to_dot": True}
+    model = types.SimpleNamespace(model_name=MODEL, model_handler=Handler, **flags, **costs)
+    stand_in("bfcl_eval.constants.model_config", MODEL_CONFIG_MAPPING={MODEL: model})
+    stand_in("bfcl_eval.model_handler.base_handler", BaseHandler=Handler)
+    stand_in("numpy")
+    stand_in("pandas")
+    stand_in("dotenv", load_dotenv=None)
+    stand_in("tqdm", tqdm=lambda items, **_: items)
+    from bfcl_eval.eval_checker import eval_runner
 
-from bfcl_eval.eval_checker import eval_runner  # noqa: E402
+    eval_runner.record_cost_latency = eval_runner.generate_leaderboard_csv = lambda *_: None
+    eval_runner.update_leaderboard_table_with_local_score_file = lambda *_: None
+    eval_runner.main([MODEL], ["single_turn", "multi_turn"], results, scores, partial_eval=True)
 
-eval_runner.record_cost_latency = eval_runner.generate_leaderboard_csv = lambda *_: None
-eval_runner.update_leaderboard_table_with_local_score_file = lambda *_: None
-groups = ["single_turn", "multi_turn"]
-eval_runner.main([MODEL], groups, Path(sys.argv[1]), Path(sys.argv[2]), partial_eval=True)
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

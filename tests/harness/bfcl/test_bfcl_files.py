@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from bfcl_fixtures import Load
+from official_command import MODEL
 
 from harness.benchmarks.bfcl import gold
 from harness.benchmarks.bfcl.decode import result_of
@@ -17,7 +18,6 @@ from harness.benchmarks.bfcl.task import Bfcl
 from harness.records import Record
 from verl_slca.errors import DataError
 
-MODEL = "stand-in"
 VALUES = [None, 1, 1.5, "x", [1], {}, [{}], [[1]], {"a": {"b": 1}}, True]
 
 

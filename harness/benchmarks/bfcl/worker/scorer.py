@@ -66,6 +66,8 @@ class Scorer:
 
     def _judge_multi_turn(self, entry: Entry, mode: str, result: Any) -> dict[str, Any]:
         truth = self.entries.truth(entry["id"])
+        if not isinstance(result, list):
+            return _verdict(False, False, "multi_turn:inference_error", "not a list of turns")
         decoded = [[calls for step in turn if (calls := self._calls(step, mode)[0])] for turn in result]
         called = any(decoded)
         if len(result) != len(truth):
