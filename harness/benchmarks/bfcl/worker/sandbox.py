@@ -19,6 +19,16 @@ Answer = dict[str, Any]
 LONGEST_ANSWER = 1 << 24
 
 
+def answer(do: Callable[[Job], Answer], job: Job) -> Answer:
+    """The answer to one job, done right here; what it raises is the answer."""
+    try:
+        return do(job)
+    except (MemoryError, RecursionError) as error:
+        return {"killed": f"needed too much memory or too deep a stack ({type(error).__name__})"}
+    except Exception as error:
+        return {"raised": f"{type(error).__name__}: {error}"[:4000]}
+
+
 def answers(do: Callable[[Job], Answer], jobs: Sequence[Job], seconds: float, megabytes: int) -> list[Answer]:
     """One answer per job, in order; a job that kills its child costs its own answer only.
 
@@ -72,18 +82,8 @@ def _be_child(do: Callable[[Job], Answer], jobs: Sequence[Job], writer: int, meg
         for limit, most in ((resource.RLIMIT_AS, size), (resource.RLIMIT_FSIZE, size), (resource.RLIMIT_CORE, 0)):
             resource.setrlimit(limit, (most, most))
         for job in jobs:
-            line = _line(do, job)
+            line = json.dumps(answer(do, job)).encode() + b"\n"
             while line:
                 line = line[os.write(writer, line) :]
     finally:
         os._exit(1)
-
-
-def _line(do: Callable[[Job], Answer], job: Job) -> bytes:
-    try:
-        return json.dumps(do(job)).encode() + b"\n"
-    except (MemoryError, RecursionError) as error:
-        answer = {"killed": f"needed too much memory or too deep a stack ({type(error).__name__})"}
-    except Exception as error:
-        answer = {"raised": f"{type(error).__name__}: {error}"[:4000]}
-    return json.dumps(answer).encode() + b"\n"

@@ -19,6 +19,13 @@ class Scorer:
         self._official = official
         self.entries = Entries(official)
 
+    @staticmethod
+    def is_harmless(job: dict[str, Any]) -> bool:
+        """True when a job executes nothing that a model wrote: JSON is read, and compared value by value."""
+        category = category_of(job["id"])
+        plain = job["op"] == "judge" and job["mode"] == "fc" and not category.endswith(("java", "javascript"))
+        return job["op"] == "prepare" or (plain and not category.startswith("multi_turn"))
+
     def answer(self, job: dict[str, Any]) -> dict[str, Any]:
         """The answer to a job."""
         jobs: dict[str, Callable[..., dict[str, Any]]] = {
