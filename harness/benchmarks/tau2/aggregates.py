@@ -25,7 +25,7 @@ def pass_hat_k(trials: int, successes: int, k: int) -> float:
 def aggregates(
     tasks: Mapping[str, Sequence[str]], trials: int, records: Iterable[Record], floors: Mapping[str, Floor | None]
 ) -> dict[str, Any]:
-    """Pass^1 to pass^trials of each domain beside its floor, and the mean of the domains.
+    """Pass^1 to pass^trials of each domain, how far its trials differ, its floor, and the mean of the domains.
 
     A value is None where any of the domain's samples has no score: a mean over the rest could be anything.
 
@@ -53,6 +53,8 @@ def aggregates(
             values[f"pass^{k} {domain}"] = _share(
                 [pass_hat_k(trials, round(sum(rewards[domain][id])), k) for id in ids] if complete else None
             )
+        if complete and trials > 1:
+            values[f"sd between trials {domain}"] = _between_trials([rewards[domain][id] for id in ids])
         floor = floors[domain]
         if floor is not None:
             values[f"floor {domain}"] = {"kind": "share", "value": len(floor.sure) / len(ids)}
@@ -68,7 +70,7 @@ def aggregates(
         for k in range(1, trials + 1):
             each = [values[f"pass^{k} {domain}"]["value"] for domain in tasks]
             values[f"pass^{k}"] = {"kind": "share", "value": None if None in each else statistics.fmean(each)}
-    return {**values, "trial_sd": _trial_sd(tasks, trials, rewards), "notes": notes}
+    return {**values, "notes": notes}
 
 
 def task_of(id: str) -> str:
@@ -89,13 +91,6 @@ def _share(values: Sequence[float] | None) -> dict[str, Any]:
     return {"kind": "share", "value": statistics.fmean(values), "stderr": error}
 
 
-def _trial_sd(
-    tasks: Mapping[str, Sequence[str]], trials: int, rewards: Mapping[str, Mapping[str, list[float]]]
-) -> dict[str, float]:
-    """Standard deviation of a domain's score between its trials, of the domains that are complete."""
-    spread = {}
-    for domain, ids in tasks.items():
-        if trials > 1 and all(len(rewards[domain][id]) == trials for id in ids):
-            by_trial = zip(*(rewards[domain][id] for id in ids), strict=True)
-            spread[domain] = statistics.stdev(statistics.fmean(each) for each in by_trial)
-    return spread
+def _between_trials(each: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Standard deviation of the score between trials; `each` is a task's rewards by trial."""
+    return {"kind": "share", "value": statistics.stdev(map(statistics.fmean, zip(*each, strict=True)))}

@@ -39,9 +39,15 @@ def test_pass_hat_k_by_hand():
     assert value(found, "pass^1") == 0.75
     assert value(found, "floor airline") == 0.5
     assert "floor mock" not in found
-    # By trial airline has 1/2 each time, the single mock task 1.
-    assert found["trial_sd"] == {"airline": 0.0, "mock": 0.0}
+    # By trial airline has 1/2 each time.
+    assert value(found, "sd between trials airline") == 0.0
     assert found["notes"] == ["airline: the floor is up to 2 of 2 with a lenient judge."]
+
+
+def test_how_far_trials_differ_is_shown():
+    found = aggregates({"mock": ["m", "n"]}, 2, played({"mock/m": [1.0, 0.0], "mock/n": [1.0, 1.0]}), FLOORS)
+    # 1 in the first trial, 1/2 in the second.
+    assert math.isclose(value(found, "sd between trials mock") or 0, math.sqrt(2) / 4)
 
 
 def test_a_lost_simulation_leaves_no_pass_k_behind_but_a_note():
