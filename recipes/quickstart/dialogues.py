@@ -152,7 +152,7 @@ def ask(kind: str, offered: Sequence[Tool], names: Sequence[str], rng: random.Ra
 
 
 def solve(question: Question, respond: Respond) -> Played:
-    """The question played without a flaw: its steps are the gold."""
+    """The question played without a flaw: its steps are the gold. Raises LookupError as `demonstrate` does."""
     return demonstrate(question, (), (), respond, random.Random(0), CLEAN)
 
 
@@ -164,7 +164,11 @@ def demonstrate(
     rng: random.Random,
     flaws: dict[str, float],
 ) -> Played:
-    """The question played as a scraped agent did, each flaw with its probability."""
+    """The question played as a scraped agent did, each flaw with its probability.
+
+    Raises:
+        LookupError: the simulator refuses a call, e.g. to cancel a second time what an earlier call has cancelled.
+    """
     plan = [list(step) for step in question.steps]
     if len(plan) == 2 and rng.random() < flaws["early"]:
         plan = plan[:1]
@@ -187,7 +191,7 @@ def demonstrate(
             calls.append(ToolCall(wish.tool.name, {**wish.args, **known}))
         texts = respond(calls)
         for wish, call, text in zip(step, calls, texts, strict=True):
-            last = (wish.tool, call.arguments, json.loads(text))
+            last = (wish.tool, call.arguments, _response(call, text))
             told.append(wish.tool.tell.format(**{**call.arguments, **last[2]}))
         raw += texts
         steps.append(calls)
@@ -198,6 +202,14 @@ def demonstrate(
         answer = rng.choice([f"The result is {raw[-1]}.", told[0] if len(told) > 1 else "It is done."])
     messages.append({"role": "assistant", "content": answer})
     return Played(messages, steps, last)
+
+
+def _response(call: ToolCall, text: str) -> dict[str, Any]:
+    try:
+        response: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise LookupError(f"{call.name}: {text}") from error
+    return response
 
 
 def render_responses(texts: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ only. Held-out rows use proper names that training never saw, and some need a to
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import sys
@@ -25,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 from catalog import ONSETS, Tool, dumps, load_tools, split_names
-from dialogues import FLAWS, KINDS, Played, Question, Respond, ask, demonstrate, offer, solve
+from dialogues import FLAWS, KINDS, Played, Respond, ask, demonstrate, offer, solve
 from tiny import build_model, save, system_text, train_tokenizer
 
 from verl_slca.errors import ConfigError
@@ -67,35 +68,38 @@ class Builder:
         messages = [_system(offered)]
         past: Played | None = None
         while exchanges > 0:
-            question = self._ask(self.rng.choices(list(KINDS), KINDS.values())[0], offered, past)
-            if question is None:
+            try:
+                question = ask(self.rng.choices(list(KINDS), KINDS.values())[0], offered, self.names, self.rng, past)
+                respond = self._responses([tool.schema for tool in offered], f"demonstration {self.rng.random()}")
+                past = demonstrate(question, offered, self.names, respond, self.rng, FLAWS)
+            except LookupError:
                 continue
-            messages.append({"role": "user", "content": question.text})
-            respond = self._responses([tool.schema for tool in offered], f"demonstration {self.rng.random()}")
-            past = demonstrate(question, offered, self.names, respond, self.rng, FLAWS)
-            messages += past.messages
+            messages += [{"role": "user", "content": question.text}, *past.messages]
             exchanges -= 1
         return messages
 
     def row(self, kind: str, needs: Tool | None = None) -> dict[str, Any]:
         """One RL row of that kind; with `needs`, one whose gold calls that tool."""
         while True:
-            offered = offer(self.tools, self.rng)
-            messages = [_system(offered)]
-            past: Played | None = None
-            if kind == "follow" or (kind == "none" and self.rng.random() < 0.5):
-                opening = self._ask(self.rng.choice(["one", "chain"]), offered, None)
-                if opening is None:
-                    continue
-                messages.append({"role": "user", "content": opening.text})
-                past = solve(opening, self._episode(messages, offered))
-                messages += past.messages
-            question = self._ask(kind, offered, past)
-            if question is None or (needs and needs not in [w.tool for step in question.steps for w in step]):
-                continue
-            messages.append({"role": "user", "content": question.text})
-            gold = solve(question, self._episode(messages, offered)).steps
-            return _record(messages, offered, kind, gold)
+            with contextlib.suppress(LookupError):
+                return self._row(kind, needs)
+
+    def _row(self, kind: str, needs: Tool | None) -> dict[str, Any]:
+        """The next row that comes to mind. Raises LookupError when it cannot be asked, or is not what is needed."""
+        offered = offer(self.tools, self.rng)
+        messages = [_system(offered)]
+        past: Played | None = None
+        if kind == "follow" or (kind == "none" and self.rng.random() < 0.5):
+            opening = ask(self.rng.choice(["one", "chain"]), offered, self.names, self.rng, None)
+            messages.append({"role": "user", "content": opening.text})
+            past = solve(opening, self._episode(messages, offered))
+            messages += past.messages
+        question = ask(kind, offered, self.names, self.rng, past)
+        if needs and needs not in [wish.tool for step in question.steps for wish in step]:
+            raise LookupError(f"{needs.name} is not asked for")
+        messages.append({"role": "user", "content": question.text})
+        gold = solve(question, self._episode(messages, offered)).steps
+        return _record(messages, offered, kind, gold)
 
     def _episode(self, messages: Sequence[dict[str, str]], offered: Sequence[Tool]) -> Respond:
         """The simulator as a rollout of this prompt will meet it: the same world key, nothing called yet."""
@@ -105,12 +109,6 @@ class Builder:
     def _responses(self, schemas: Sequence[dict[str, Any]], world: str) -> Respond:
         episode = self.simulator.episode(schemas, world)
         return lambda calls: [result.content for result in self.runner.run(episode.respond(calls))]
-
-    def _ask(self, kind: str, offered: Sequence[Tool], past: Played | None) -> Question | None:
-        try:
-            return ask(kind, offered, self.names, self.rng, past)
-        except LookupError:
-            return None
 
 
 def _system(offered: Sequence[Tool]) -> dict[str, str]:
