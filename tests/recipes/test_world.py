@@ -180,3 +180,16 @@ def test_a_finished_folder_is_left_alone_and_another_world_is_refused(tmp_path, 
     assert "complete" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="use another folder"):
         world.ensure(tmp_path, seed=1, sizes=sizes)
+
+
+def test_what_the_simulator_refuses_is_no_demonstration():
+    cancel = next(tool for tool in catalog.load_tools() if tool.name == "flight-cancel")
+    twice = (dialogues.Wish(cancel, {"booking": 1}), dialogues.Wish(cancel, {"booking": 1}))
+    question = dialogues.Question("parallel", "Cancel booking 1 twice.", (twice,))
+    episode = Simulator(SglsConfig()).episode([cancel.schema], "w")
+
+    def respond(calls):
+        return [result.content for result in asyncio.run(episode.respond(calls))]
+
+    with pytest.raises(LookupError, match=r"flight-cancel: Error: .*not found"):
+        dialogues.solve(question, respond)
