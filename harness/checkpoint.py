@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.records import read_json, write_json
+from harness.records import log_tail, read_json, write_json
 from verl_slca.errors import ConfigError, DataError, InfrastructureFault
 
 logger = logging.getLogger(__name__)
@@ -89,8 +89,7 @@ def merged(checkpoint: Checkpoint, target: Path, log: Path, console: Console) ->
     with log.open("ab") as output:
         code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT).returncode
     if code:
-        end = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise InfrastructureFault("merge_failed", f"exit code {code}; {log} ends:\n{end}")
+        raise InfrastructureFault("merge_failed", f"exit code {code}; {log} ends:\n{log_tail(log)}")
     for path in (checkpoint.folder / _CONFIG).iterdir():
         if path.is_file() and not (unfinished / path.name).exists():
             shutil.copy(path, unfinished)  # the chat template, where the tokenizer was saved with one beside it

@@ -8,12 +8,11 @@ the checkpoint's chat template renders its own history.
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import openai
 
@@ -52,24 +51,6 @@ class Sampling:
             raise ValueError(f"temperature must be in [0, 2], got {self.temperature}")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
-
-
-def connect(base_url: str, timeout: float, retries: int) -> openai.AsyncOpenAI:
-    """A client of that server; its key comes from OPENAI_API_KEY and from nowhere else.
-
-    Args:
-        base_url: ends in the version, e.g. ``http://localhost:8000/v1``.
-        timeout: seconds one request may take.
-        retries: how often a request is sent again after a timeout, a lost connection, 429 or 5xx.
-    """
-    loopback = urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1")
-    return openai.AsyncOpenAI(
-        base_url=base_url,
-        api_key=os.environ.get("OPENAI_API_KEY") or "none",
-        timeout=timeout,
-        max_retries=retries,
-        http_client=openai.DefaultAsyncHttpxClient(trust_env=not loopback),
-    )
 
 
 def trace_headers(trace: str, number: int) -> dict[str, str]:
@@ -122,11 +103,24 @@ async def complete(client: openai.AsyncOpenAI, body: Mapping[str, Any], headers:
     return reply  # type: ignore[return-value]
 
 
+async def within_context(request: Callable[[int | None], Awaitable[dict[str, Any]]], max_tokens: int) -> dict[str, Any]:
+    """The reply to a request for at most `max_tokens`, or for what the context has left, where that is less.
+
+    Raises:
+        ContextOverflowError: not even the conversation fits.
+    """
+    try:
+        return await request(max_tokens)
+    except ContextOverflowError:
+        # Servers refuse a prompt + max_tokens beyond the context; without max_tokens they use what is left.
+        return await request(None)
+
+
 class ChatPolicy:
     """One conversation over ``/chat/completions``.
 
     Args:
-        client: from `connect`.
+        client: from `verl_slca.endpoint.connect`.
         model: name the server knows the model by.
         messages: the conversation so far, role and content each.
         tools: JSON tool definitions for the chat template; None where the messages already hold them.
@@ -195,11 +189,7 @@ class ChatPolicy:
 
     async def _ask(self) -> Action:
         try:
-            try:
-                reply = await self._complete(self._budget - self._used)
-            except ContextOverflowError:
-                # Servers refuse a prompt + max_tokens beyond the context; without max_tokens they use what is left.
-                reply = await self._complete(None)
+            reply = await within_context(self._complete, self._budget - self._used)
         except PolicyServerFault as fault:
             self.fault = fault.detail
             raise
@@ -219,14 +209,13 @@ class ChatPolicy:
         try:
             return await complete(self._client, {**self._fixed, **varying}, headers)
         finally:
-            self.usage = Usage(self.usage.requests + 1, self.usage.prompt_tokens, self.usage.completion_tokens)
+            self.usage = self.usage.after_request()
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
         if not usage:
             return
+        self.usage = self.usage.after_reply(usage)
         prompt, completion = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-        before = self.usage
-        self.usage = Usage(before.requests, before.prompt_tokens + prompt, before.completion_tokens + completion)
         if self._prompt_tokens is None:
             self._prompt_tokens = prompt
         # Whatever lies behind the first prompt, tool responses included, is response: the trainer's count.

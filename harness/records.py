@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,15 @@ class Usage:
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    def after_request(self) -> Usage:
+        """With one more request sent."""
+        return replace(self, requests=self.requests + 1)
+
+    def after_reply(self, counted: Mapping[str, Any] | None) -> Usage:
+        """With the tokens that a reply's ``usage`` counts; as it is where the server says nothing."""
+        prompt, completion = (int((counted or {}).get(key) or 0) for key in ("prompt_tokens", "completion_tokens"))
+        return Usage(self.requests, self.prompt_tokens + prompt, self.completion_tokens + completion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,11 @@ def commit() -> str | None:
         return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def log_tail(log: Path) -> str:
+    """The last 15 lines of a log."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])
 
 
 def file_hash(path: Path) -> str:

@@ -21,7 +21,16 @@ from harness.journal import FolderLock, Journal, Samples, saved_run
 from harness.policy import Sampling
 from harness.records import commit, differences, write_json
 from harness.report import print_results
-from harness.run import DEFAULT_CONCURRENCY, Plan, RunOptions, make_plans, record_of, run_results, together
+from harness.run import (
+    DEFAULT_CONCURRENCY,
+    Plan,
+    RunOptions,
+    check_belonging,
+    make_plans,
+    record_of,
+    run_results,
+    together,
+)
 from verl_slca.config import parse
 from verl_slca.episode import Limits
 from verl_slca.errors import ConfigError, DataError
@@ -112,9 +121,7 @@ def _check(folder: Path, config: Mapping[str, Any], plans: list[Plan], samples: 
             raise ConfigError(
                 f"{plan.task.name}: {folder} was made with other data; give the old with --data:\n{lines}"
             )
-    known = {(plan.task.name, sample.id) for plan in plans for sample in plan.chosen}
-    if strange := sorted(samples.keys - known):
-        raise DataError(f"sample {strange[0][1]!r} of {strange[0][0]} does not belong to this run", str(samples.path))
+    check_belonging(plans, samples)
 
 
 def _swap(new: Path, old: Path) -> None:

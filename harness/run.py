@@ -20,12 +20,13 @@ from harness.benchmarks import load_tasks
 from harness.benchmarks.task import Model, Outcome, Play, Sample, Task, TaskOptions
 from harness.checkpoint import Checkpoint, merged
 from harness.journal import FolderLock, Journal, Samples
-from harness.policy import Sampling, connect
+from harness.policy import Sampling
 from harness.progress import TaskProgress
 from harness.records import SCORED, Record, commit, differences, read_json, write_json
 from harness.report import print_results
 from harness.results import summarise
 from harness.serving import ServingConfig, Target, find, served
+from verl_slca.endpoint import connect
 from verl_slca.episode import Limits
 from verl_slca.errors import ConfigError, DataError, InfrastructureFault
 
@@ -195,17 +196,22 @@ def _agree(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _play_all(plans: Sequence[Plan], journal: Journal, target: Target, options: RunOptions, console: Console) -> None:
+def check_belonging(plans: Sequence[Plan], samples: Samples) -> None:
+    """Check that every sample is one of the plans'. Raises `DataError` naming the first that is not."""
     known = {(plan.task.name, sample.id) for plan in plans for sample in plan.chosen}
-    if strange := sorted(journal.keys - known):
-        raise DataError(f"sample {strange[0][1]!r} of {strange[0][0]} does not belong to this run", str(journal.path))
+    if strange := sorted(samples.keys - known):
+        raise DataError(f"sample {strange[0][1]!r} of {strange[0][0]} does not belong to this run", str(samples.path))
+
+
+def _play_all(plans: Sequence[Plan], journal: Journal, target: Target, options: RunOptions, console: Console) -> None:
+    check_belonging(plans, journal)
     pending = {
         plan.task.name: [s for s in plan.chosen if journal.status((plan.task.name, s.id)) not in SCORED]
         for plan in plans
     }
-    left = sum(map(len, pending.values()))
-    if left < len(known):
-        console.print(f"Going on: {len(known) - left} of {len(known)} samples are done.", highlight=False)
+    left, total = sum(map(len, pending.values())), sum(len(plan.chosen) for plan in plans)
+    if left < total:
+        console.print(f"Going on: {total - left} of {total} samples are done.", highlight=False)
     if not left:
         return
     console.print(f"Model: {target.name} at {target.location} ({target.kind})", highlight=False, soft_wrap=True)

@@ -21,13 +21,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import httpx
 import openai
 
 from harness.checkpoint import fingerprint, open_checkpoint, template_of
-from harness.policy import connect, server_fault
+from harness.policy import server_fault
+from harness.records import log_tail
+from verl_slca.endpoint import connect, holds_secret
 from verl_slca.errors import ConfigError, PolicyServerFault
 
 logger = logging.getLogger(__name__)
@@ -168,8 +169,7 @@ def served(target: Target, log: Path, concurrency: int, seed: int, config: Servi
 
 
 def _name_at(url: str, name: str | None, timeout: float) -> str:
-    parts = urlsplit(url)
-    if parts.username or parts.password or parts.query:
+    if holds_secret(url):
         raise ConfigError("--model: a URL with a key or password in it; put the key into OPENAI_API_KEY instead")
     import asyncio
 
@@ -244,7 +244,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, seconds: float
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise PolicyServerFault(
-                    "policy_server_ended", f"exit code {process.returncode}; {log} ends:\n{_tail(log)}"
+                    "policy_server_ended", f"exit code {process.returncode}; {log} ends:\n{log_tail(log)}"
                 )
             try:
                 if client.get(f"{url}/health").status_code == 200:
@@ -252,11 +252,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, seconds: float
             except httpx.TransportError:
                 pass
             time.sleep(0.2)
-    raise PolicyServerFault("policy_server_not_ready", f"not ready after {seconds:.0f} s; {log} ends:\n{_tail(log)}")
-
-
-def _tail(log: Path, lines: int = 15) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    raise PolicyServerFault("policy_server_not_ready", f"not ready after {seconds:.0f} s; {log} ends:\n{log_tail(log)}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from verl_slca.cpu_engine import Completion, GenerationEngine
 from verl_slca.errors import PolicyServerFault
-from verl_slca.sampling import Sampling, derived_seed, sample
+from verl_slca.sampling import Sampling, sample
+from verl_slca.seeds import derived_seed
 
 SIZES = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -28,7 +28,8 @@ from transformers import PreTrainedModel
 
 from verl_slca.errors import PolicyServerFault
 from verl_slca.grouped_attention import use_grouped_attention
-from verl_slca.sampling import Sampling, derived_seed, sample, uniform_stream
+from verl_slca.sampling import Sampling, sample, uniform_stream
+from verl_slca.seeds import derived_seed
 from verl_slca.slot_cache import SlotCache
 
 __all__ = ["Completion", "GenerationEngine", "Sampling", "derived_seed"]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from verl_slca.cutting import cut_middle
 from verl_slca.errors import InfrastructureFault, SimulatorFault
 from verl_slca.parsing import ParsedTurn, parse_turn
 from verl_slca.trajectory import Stop, ToolCall, ToolResult, Trajectory, Turn
@@ -139,5 +140,4 @@ def truncated(text: str, limit: int, side: str) -> str:
         return "(truncated)..." + text[-limit:]
     if side == "right":
         return text[:limit] + "...(truncated)"
-    head = limit // 2
-    return text[:head] + "...(truncated)..." + text[-(limit - head) :]
+    return cut_middle(text, limit, "...(truncated)...")

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import tenacity
 
+from verl_slca.endpoint import connect, holds_secret
 from verl_slca.errors import InfrastructureFault
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ MAX_PAUSE = 30.0
 """Seconds that a pause grows to by itself."""
 MAX_RETRY_AFTER = 120.0
 """Seconds a server may ask us to wait; one that asks for more is not asked again."""
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MAX_DETAIL = 500
 
 
@@ -62,7 +62,7 @@ class LlmConfig:
         parts = urlsplit(self.base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("base_url must be an http or https URL, e.g. http://127.0.0.1:8000/v1")
-        if parts.username or parts.password or parts.query:
+        if holds_secret(self.base_url):
             raise ValueError("base_url must hold no user, password or query; keys come from OPENAI_API_KEY only")
         if not self.model:
             raise ValueError("model must name a model at base_url")
@@ -165,7 +165,9 @@ class LlmClient:
         with self._guard:
             if loop not in self._lines:
                 self._lines = {known: line for known, line in self._lines.items() if not known.is_closed()}
-                self._lines[loop] = (_connect(self.config), asyncio.Semaphore(self.config.concurrency))
+                # As many connections as are used at once; the default of 100 would open the rest anew each time.
+                client = connect(self.config.base_url, self.config.timeout, connections=self.config.concurrency)
+                self._lines[loop] = (client, asyncio.Semaphore(self.config.concurrency))
             return self._lines[loop]
 
     def _raise(self, error: Exception) -> NoReturn:
@@ -188,24 +190,6 @@ class LlmClient:
 
 def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _connect(config: LlmConfig) -> openai.AsyncOpenAI:
-    import openai
-
-    # Kept open: as many connections as are used at once; the default of 100 would open the rest anew each time.
-    limits = type(openai.DEFAULT_CONNECTION_LIMITS)(
-        max_connections=config.concurrency, max_keepalive_connections=config.concurrency
-    )
-    return openai.AsyncOpenAI(
-        base_url=config.base_url,
-        api_key=os.environ.get("OPENAI_API_KEY") or "none",
-        timeout=config.timeout,
-        max_retries=0,
-        http_client=openai.DefaultAsyncHttpxClient(
-            trust_env=urlsplit(config.base_url).hostname not in _LOOPBACK, limits=limits
-        ),
-    )
 
 
 def _passes(error: BaseException) -> bool:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from verl_slca.seeds import derived_seed as derived_seed
-
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

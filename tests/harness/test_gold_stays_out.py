@@ -9,7 +9,8 @@ from scripted_server import ScriptedServer, call, hermes, write_rows
 from harness.benchmarks.task import Model, TaskOptions
 from harness.benchmarks.toucan import Toucan
 from harness.benchmarks.toucan_gold import make_rows
-from harness.policy import Sampling, connect
+from harness.policy import Sampling
+from verl_slca.endpoint import connect
 from verl_slca.episode import Limits
 
 CANARY = "canary-7f3a"

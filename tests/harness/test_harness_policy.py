@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 from scripted_server import ScriptedServer, completion, error, torn
 
-from harness.policy import ChatPolicy, ContextOverflowError, Sampling, connect
+from harness.policy import ChatPolicy, ContextOverflowError, Sampling
 from harness.scripted_server import Reply
+from verl_slca.endpoint import connect
 from verl_slca.episode import Limits, run_episode
 from verl_slca.errors import PolicyServerFault
 from verl_slca.seeds import derived_seed

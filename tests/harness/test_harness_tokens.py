@@ -7,7 +7,8 @@ import pytest
 from scripted_server import ScriptedServer, call, hermes
 
 from harness.benchmarks.toucan_gold import make_rows
-from harness.policy import ChatPolicy, Sampling, connect
+from harness.policy import ChatPolicy, Sampling
+from verl_slca.endpoint import connect
 from verl_slca.episode import Limits, run_episode
 from verl_slca.rows import row_from_record
 from verl_slca.sgls.simulator import SglsConfig, Simulator

@@ -24,7 +24,7 @@ from verl_slca.config import parse
 from verl_slca.episode import Action, Limits, World, run_episode
 from verl_slca.errors import DataError
 from verl_slca.rows import Row
-from verl_slca.sampling import derived_seed
+from verl_slca.seeds import derived_seed
 from verl_slca.sgls.backends.chain import make_backend
 from verl_slca.sgls.figures import to_dict
 from verl_slca.sgls.simulator import SglsConfig, Simulator

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from verl_slca.cutting import cut_middle
 from verl_slca.disk_cache import Cache, CacheConfig, DiskCache
 from verl_slca.errors import JudgeFault
 from verl_slca.llm_client import LlmClient, LlmConfig
 
+_CUT = "...(cut)..."
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 
 
@@ -124,20 +126,15 @@ def material(question: str, responses: Sequence[str], reply: str, limit: int, ca
     """
     parts = [f"=== request ===\n{question}"]
     if calls:
-        parts.append("=== calls ===\n" + "\n".join(f"[call {i}] {cut(call, limit)}" for i, call in enumerate(calls, 1)))
-    shown = "\n".join(f"[result {i}]\n{cut(text, limit)}" for i, text in enumerate(responses, start=1))
+        parts.append(
+            "=== calls ===\n"
+            + "\n".join(f"[call {i}] {cut_middle(call, limit, _CUT)}" for i, call in enumerate(calls, 1))
+        )
+    shown = "\n".join(f"[result {i}]\n{cut_middle(text, limit, _CUT)}" for i, text in enumerate(responses, start=1))
     parts.append(f"=== tool results ===\n{shown or '(no tool was called)'}")
     if reply:
         parts.append(f"=== message to grade ===\n{reply}")
     return "\n".join([*parts, "=== end ==="])
-
-
-def cut(text: str, limit: int) -> str:
-    """`text` with at most `limit` characters kept, cut in the middle."""
-    if len(text) <= limit:
-        return text
-    head = limit // 2
-    return f"{text[:head]}...(cut)...{text[-(limit - head) :]}"
 
 
 def without_thought(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from verl_slca.seeds import derived_seed
 from verl_slca.sgls.backends import Backend, BackendRequest, BackendResponse
-from verl_slca.sgls.backends.infer import inferred_output
+from verl_slca.sgls.backends.infer import output_of
 from verl_slca.sgls.schema import CompiledSchema
 from verl_slca.sgls.validation import SchemaLimitError, canonical_json
 
@@ -119,7 +119,7 @@ def _truncated(content: str, request: BackendRequest, rng: random.Random) -> str
 
 def _wrong_schema(content: str, request: BackendRequest, rng: random.Random) -> str:
     """`content` in a shape that the tool's output schema, declared or inferred, does not allow."""
-    schema = request.tool.output if request.tool.output is not None else inferred_output(request.tool)
+    schema = output_of(request.tool)
     try:
         value = json.loads(content)
     except ValueError:

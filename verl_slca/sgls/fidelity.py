@@ -16,7 +16,7 @@ from typing import Any
 
 from verl_slca.errors import DataError, InfrastructureFault
 from verl_slca.rows import read_records
-from verl_slca.sgls.backends.infer import inferred_output
+from verl_slca.sgls.backends.infer import output_of
 from verl_slca.sgls.recording import Entry, read_recording
 from verl_slca.sgls.schema import compile_tool
 from verl_slca.sgls.simulator import Simulator
@@ -144,7 +144,7 @@ async def fidelity(recorded: Sequence[Recorded], simulator: Simulator) -> dict[s
         except InfrastructureFault:
             by_tool[tool.name].append(None)
             continue
-        schema = tool.output if tool.output is not None else inferred_output(tool)
+        schema = output_of(tool)
         by_tool[tool.name].append(compared(call.entry, result.content, result.is_error, schema))
     every = [one for found in by_tool.values() for one in found]
     return {"total": summary(every), "tools": {name: summary(found) for name, found in sorted(by_tool.items())}}

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from verl_slca.endpoint import LOOPBACK
 from verl_slca.errors import ConfigError
 
 TOKEN_VARIABLE = "SLCA_SIMULATOR_TOKEN"
 MAX_BODY_BYTES = 1 << 20
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -27,7 +27,7 @@ def token_for(host: str) -> str:
         ConfigError: other machines could reach the server, and no token is set.
     """
     token = os.environ.get(TOKEN_VARIABLE, "")
-    if not token and host not in _LOOPBACK:
+    if not token and host not in LOOPBACK:
         raise ConfigError(
             f"host {host} can be reached from other machines; set a token in the environment variable "
             f"{TOKEN_VARIABLE} (clients send it as 'Authorization: Bearer ...'), or use 127.0.0.1"
@@ -62,7 +62,7 @@ class Guard:
         if self._wanted and not hmac.compare_digest(headers.get(b"authorization", b""), self._wanted):
             await _refuse(send, 401, "a token is needed: Authorization: Bearer ...")
             return
-        if not self._wanted and _hostname(headers.get(b"host", b"")) not in _LOOPBACK:
+        if not self._wanted and _hostname(headers.get(b"host", b"")) not in LOOPBACK:
             await _refuse(send, 403, "this server answers to localhost only")
             return
         body = await _body(receive)

@@ -10,7 +10,7 @@ from harness.benchmarks.bfcl.decode import Result, result_of
 from harness.benchmarks.bfcl.names import Mode
 from harness.benchmarks.bfcl.pool import Pool
 from harness.benchmarks.task import Model
-from harness.policy import ContextOverflowError, complete, trace_headers
+from harness.policy import complete, trace_headers, within_context
 from harness.records import Usage
 from verl_slca.seeds import derived_seed
 
@@ -48,11 +48,7 @@ class Conversation:
             PolicyServerFault: the server, not the model, failed.
             ContextOverflowError: the conversation does not fit the model's context.
         """
-        try:
-            reply = await self._request(self._model.sampling.max_tokens)
-        except ContextOverflowError:
-            # Servers refuse a prompt + max_tokens beyond the context; without max_tokens they use what is left.
-            reply = await self._request(None)
+        reply = await within_context(self._request, self._model.sampling.max_tokens)
         choice = reply["choices"][0]
         self.truncated = self.truncated or choice["finish_reason"] == "length"
         kept = ("content", "tool_calls", "reasoning_content", "reasoning")
@@ -71,12 +67,10 @@ class Conversation:
             **({"tools": self.tools} if self.tools else {}),
             **({"max_tokens": max_tokens} if max_tokens is not None else {}),
         }
-        before = self.usage
-        self.usage = Usage(before.requests + 1, before.prompt_tokens, before.completion_tokens)
-        reply = await complete(self._model.client, body, trace_headers(f"bfcl/{self._sample}", before.requests))
-        counted = reply.get("usage") or {}
-        prompt, completion = (int(counted.get(key) or 0) for key in ("prompt_tokens", "completion_tokens"))
-        self.usage = Usage(before.requests + 1, before.prompt_tokens + prompt, before.completion_tokens + completion)
+        headers = trace_headers(f"bfcl/{self._sample}", self.usage.requests)
+        self.usage = self.usage.after_request()
+        reply = await complete(self._model.client, body, headers)
+        self.usage = self.usage.after_reply(reply.get("usage"))
         return reply
 
 

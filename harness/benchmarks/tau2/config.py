@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from verl_slca.endpoint import holds_secret
+
 SCRIPTED_USER = "scripted user: not comparable with published numbers"
 
 
@@ -57,8 +59,7 @@ def key_of(role: Literal["user", "judge"]) -> str:
 
 
 def _check_url(name: str, url: str) -> None:
-    parts = urlsplit(url)
-    if url and parts.scheme not in ("http", "https"):
+    if url and urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{name} must start with http:// or https://, got {url!r}")
-    if parts.username or parts.password or parts.query:
+    if holds_secret(url):
         raise ValueError(f"{name} has a key or password in it; keys come from the environment")

@@ -10,7 +10,8 @@ from typing import Any
 from harness.benchmarks.task import Model
 from harness.benchmarks.tau2.config import Tau2Config, key_of
 from harness.benchmarks.tau2.installation import Installation
-from harness.policy import ContextOverflowError, complete, connect
+from harness.policy import ContextOverflowError, complete
+from verl_slca.endpoint import connect
 from verl_slca.errors import ConfigError, PolicyServerFault
 
 logger = logging.getLogger(__name__)

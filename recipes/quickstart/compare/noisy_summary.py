@@ -15,7 +15,7 @@ from verl_slca.adapters.reward_manager import HierrRewardManager
 from verl_slca.adapters.segmented_output import SUMMARY_REWARD
 from verl_slca.errors import ConfigError
 from verl_slca.rows import Row
-from verl_slca.sampling import derived_seed
+from verl_slca.seeds import derived_seed
 from verl_slca.trajectory import Trajectory
 
 

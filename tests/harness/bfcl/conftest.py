@@ -11,7 +11,8 @@ from scripted_server import ScriptedServer
 from harness.benchmarks.bfcl.task import Bfcl
 from harness.benchmarks.task import Model, Outcome, Sample, TaskOptions
 from harness.environments import setup
-from harness.policy import Sampling, connect
+from harness.policy import Sampling
+from verl_slca.endpoint import connect
 from verl_slca.episode import Limits
 
 

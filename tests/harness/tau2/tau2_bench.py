@@ -15,9 +15,10 @@ from harness import scripted_server
 from harness.benchmarks.task import Model, Outcome, Rescore, Sample
 from harness.benchmarks.tau2.simulator import Ask, started
 from harness.benchmarks.tau2.task import Tau2
-from harness.policy import Sampling, connect
+from harness.policy import Sampling
 from harness.records import Record
 from harness.scripted_server import NAME, Reply, completion_reply
+from verl_slca.endpoint import connect
 
 Script = Callable[[str, Mapping[str, Any]], Any]
 KEY = "sk-never-to-be-saved"

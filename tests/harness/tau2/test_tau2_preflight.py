@@ -10,8 +10,9 @@ from harness.benchmarks.tau2 import preflight
 from harness.benchmarks.tau2.config import Tau2Config
 from harness.benchmarks.tau2.gold import call, text
 from harness.benchmarks.tau2.installation import Installation
-from harness.policy import Sampling, connect
+from harness.policy import Sampling
 from harness.scripted_server import NAME, Reply, error_reply
+from verl_slca.endpoint import connect
 from verl_slca.errors import ConfigError, PolicyServerFault
 
 TASK = {"id": "t", "actions": [], "communicate": [], "assertions": []}

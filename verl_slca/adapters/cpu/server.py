@@ -11,7 +11,8 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import HFModelConfig, RolloutConfig
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_slca.cpu_engine import GenerationEngine, Sampling, derived_seed
+from verl_slca.cpu_engine import GenerationEngine, Sampling
+from verl_slca.seeds import derived_seed
 
 STOP_REASONS = {"stop": "completed", "length": "completed", "abort": "aborted"}
 

@@ -56,6 +56,11 @@ _NUMERIC = {"temperature", "humidity", "price", "change", "rate", "volume", "lat
 _MAX_ECHOES = 4
 
 
+def output_of(tool: CompiledTool) -> CompiledSchema:
+    """The schema that a tool's responses follow: the one it declares, else the one guessed for it."""
+    return tool.output if tool.output is not None else inferred_output(tool)
+
+
 @functools.lru_cache(maxsize=4096)
 def inferred_output(tool: CompiledTool) -> CompiledSchema:
     """The output schema guessed for `tool`; the same object as long as the tool is in the cache."""

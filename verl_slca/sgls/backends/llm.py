@@ -15,11 +15,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from verl_slca.cutting import cut_middle
 from verl_slca.errors import SimulatorFault
 from verl_slca.llm_client import Completion, LlmClient, LlmConfig
 from verl_slca.seeds import derived_seed
 from verl_slca.sgls.backends import BackendRequest, BackendResponse
-from verl_slca.sgls.backends.infer import inferred_output
+from verl_slca.sgls.backends.infer import output_of
 from verl_slca.sgls.cleaning import UncleanError, cleaned, value_in, without_leaks
 from verl_slca.sgls.generate import COUNT, ECHO
 from verl_slca.sgls.schema import CompiledSchema
@@ -76,7 +77,7 @@ class LlmBackend:
                 (``simulator_output``).
         """
         declared = request.tool.output is not None
-        schema = request.tool.output if request.tool.output is not None else inferred_output(request.tool)
+        schema = output_of(request.tool)
         messages = prompt(request, schema)
         key = [request.seed, request.world, request.tool.digest, request.arguments, request.state_digest]
         seed = derived_seed(canonical_json(key)) % 2**31  # servers take 32 bits
@@ -130,10 +131,7 @@ def cut(text: str, limit: int) -> str:
         >>> cut("abcdefghij", 4)
         'ab...(6 characters cut)...ij'
     """
-    if len(text) <= limit:
-        return text
-    head = limit // 2
-    return f"{text[:head]}...({len(text) - limit} characters cut)...{text[-(limit - head) :]}"
+    return cut_middle(text, limit, f"...({len(text) - limit} characters cut)...")
 
 
 def _response(done: Completion, schema: CompiledSchema, arguments: Mapping[str, Any]) -> tuple[str, bool]:

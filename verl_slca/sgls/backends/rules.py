@@ -18,7 +18,7 @@ from verl_slca.errors import DataError, SimulatorFault
 from verl_slca.sgls.backends import BackendRequest, BackendResponse
 from verl_slca.sgls.backends.arithmetic import UndefinedResultError, arithmetic_result
 from verl_slca.sgls.backends.coherence import with_thing, with_things
-from verl_slca.sgls.backends.infer import inferred_output
+from verl_slca.sgls.backends.infer import output_of
 from verl_slca.sgls.generate import generate
 from verl_slca.sgls.schema import CompiledSchema, CompiledTool
 from verl_slca.sgls.validation import canonical_json, whole_numbers
@@ -58,7 +58,7 @@ def rules_response(request: BackendRequest) -> BackendResponse:
         return BackendResponse(f"Error: {missing} not found.", is_error=True, source="rules")
     thing = state.found(action, arguments) if action.effect != "create" else None
     declared = tool.output is not None
-    schema = tool.output if tool.output is not None else inferred_output(tool)
+    schema = output_of(tool)
     echo = arguments if declared else _short(arguments)
     if thing is not None and (thing.whole or not action.writes):
         echo = {**thing.fields, **echo}
