@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from catalog import Tool, dumps
+from catalog import Tool
 
 from verl_slca.parsing import render_call
 from verl_slca.trajectory import ToolCall
@@ -47,6 +47,10 @@ _ONE = ["Please {0}.", "Can you {0}?", "I want you to {0}.", "I need you to {0}.
 _BOTH = ["Please {0} and {1}.", "Can you {0}, and also {1}?", "I want you to {0}, and at the same time {1}."]
 _THEN = ["Please {0}, then {1}.", "Can you {0} and after that {1}?", "I want you to {0}, and once you know, {1}."]
 _NEXT = ["Now {0}.", "Next, please {0}.", "And can you {0}?"]
+
+
+class UnfitError(Exception):
+    """This draw makes no question that can be asked and answered here; another may."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def ask(kind: str, offered: Sequence[Tool], names: Sequence[str], rng: random.Ra
         past: the exchange before, which follow-up and recall questions refer to.
 
     Raises:
-        LookupError: no question of that kind can be asked here.
+        UnfitError: no question of that kind can be asked here.
     """
 
     def wish(tool: Tool) -> Wish:
@@ -125,17 +129,20 @@ def ask(kind: str, offered: Sequence[Tool], names: Sequence[str], rng: random.Ra
     if kind == "parallel":
         pair = [wish(rng.choice(offered)), wish(rng.choice(offered))]
         if pair[0] == pair[1]:
-            raise LookupError("both calls are the same")
+            raise UnfitError("both calls are the same")
         text = sentence(_BOTH, *(w.tool.clause(w.args, rng) for w in pair))
         return Question(kind, text, (tuple(pair),))
     if kind == "chain":
-        producer, consumer = rng.choice([(a, b) for a in offered for b in offered if b.link(a)])
+        chains = [(a, b) for a in offered for b in offered if b.link(a)]
+        if not chains:
+            raise UnfitError("no tool needs what another one finds")
+        producer, consumer = rng.choice(chains)
         first, second = wish(producer), replace(wish(consumer), link=consumer.link(producer))
         clauses = producer.clause(first.args, rng), consumer.clause(second.args, rng, linked=True)
         return Question(kind, sentence(_THEN, *clauses), ((first,), (second,)))
     if kind == "follow":
         if past is None or past.last is None:
-            raise LookupError("nothing to follow up")
+            raise UnfitError("nothing to follow up")
         last, _, response = past.last
         linked = [tool for tool in offered if tool.link(last)]
         if linked and rng.random() < 0.7:
@@ -152,7 +159,7 @@ def ask(kind: str, offered: Sequence[Tool], names: Sequence[str], rng: random.Ra
 
 
 def solve(question: Question, respond: Respond) -> Played:
-    """The question played without a flaw: its steps are the gold. Raises LookupError as `demonstrate` does."""
+    """The question played without a flaw: its steps are the gold. Raises UnfitError as `demonstrate` does."""
     return demonstrate(question, (), (), respond, random.Random(0), CLEAN)
 
 
@@ -167,7 +174,7 @@ def demonstrate(
     """The question played as a scraped agent did, each flaw with its probability.
 
     Raises:
-        LookupError: the simulator refuses a call, e.g. to cancel a second time what an earlier call has cancelled.
+        UnfitError: the simulator refuses a call, e.g. to cancel a second time what an earlier call has cancelled.
     """
     plan = [list(step) for step in question.steps]
     if len(plan) == 2 and rng.random() < flaws["early"]:
@@ -208,7 +215,7 @@ def _response(call: ToolCall, text: str) -> dict[str, Any]:
     try:
         response: dict[str, Any] = json.loads(text)
     except ValueError as error:
-        raise LookupError(f"{call.name}: {text}") from error
+        raise UnfitError(f"{call.name}: {text}") from error
     return response
 
 
@@ -228,6 +235,3 @@ def _blurred(
     if rng.random() < flaws["dropped"]:
         return replace(wish, args={key: value for key, value in wish.args.items() if key in wish.tool.args})
     return wish
-
-
-__all__ = ["CLEAN", "FLAWS", "KINDS", "Played", "Question", "ask", "demonstrate", "dumps", "offer", "solve"]

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 from catalog import ONSETS, Tool, dumps, load_tools, split_names
-from dialogues import FLAWS, KINDS, Played, Respond, ask, demonstrate, offer, solve
+from dialogues import FLAWS, KINDS, Played, Respond, UnfitError, ask, demonstrate, offer, solve
 from tiny import build_model, save, system_text, train_tokenizer
 
 from verl_slca.errors import ConfigError
@@ -72,7 +72,7 @@ class Builder:
                 question = ask(self.rng.choices(list(KINDS), KINDS.values())[0], offered, self.names, self.rng, past)
                 respond = self._responses([tool.schema for tool in offered], f"demonstration {self.rng.random()}")
                 past = demonstrate(question, offered, self.names, respond, self.rng, FLAWS)
-            except LookupError:
+            except UnfitError:
                 continue
             messages += [{"role": "user", "content": question.text}, *past.messages]
             exchanges -= 1
@@ -81,11 +81,11 @@ class Builder:
     def row(self, kind: str, needs: Tool | None = None) -> dict[str, Any]:
         """One RL row of that kind; with `needs`, one whose gold calls that tool."""
         while True:
-            with contextlib.suppress(LookupError):
+            with contextlib.suppress(UnfitError):
                 return self._row(kind, needs)
 
     def _row(self, kind: str, needs: Tool | None) -> dict[str, Any]:
-        """The next row that comes to mind. Raises LookupError when it cannot be asked, or is not what is needed."""
+        """The next row that comes to mind. Raises UnfitError when it cannot be asked, or is not what is needed."""
         offered = offer(self.tools, self.rng)
         messages = [_system(offered)]
         past: Played | None = None
@@ -96,7 +96,7 @@ class Builder:
             messages += past.messages
         question = ask(kind, offered, self.names, self.rng, past)
         if needs and needs not in [wish.tool for step in question.steps for wish in step]:
-            raise LookupError(f"{needs.name} is not asked for")
+            raise UnfitError(f"{needs.name} is not asked for")
         messages.append({"role": "user", "content": question.text})
         gold = solve(question, self._episode(messages, offered)).steps
         return _record(messages, offered, kind, gold)
