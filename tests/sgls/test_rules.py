@@ -69,6 +69,9 @@ def test_an_output_that_nothing_satisfies_is_a_fault():
         ("create_event", {"title": {}}, {"title": "Standup"}, {"success", "event_id", "title", "created_at"}),
         ("update-user", {"id": {}, "name": {}}, {"id": 4}, {"success", "id", "updated_at"}),
         ("delete_file", {"path": {}}, {"path": "a.txt"}, {"success", "path", "status"}),
+        ("add_note", {"text": {}}, {"text": "milk"}, {"success", "note_id", "text", "created_at"}),
+        ("add_user", {"age": {"type": "integer"}}, {"age": 3}, {"success", "user_id", "age", "created_at"}),
+        ("add_num", {"nums": {"type": "array", "items": {"type": "number"}}}, {"nums": [1]}, {"nums", "result"}),
         ("convert_weight", {"kg": {}}, {"kg": 2}, {"kg", "result"}),
         ("is_holiday", {"date": {}}, {"date": "2024-01-01"}, {"date", "valid"}),
     ],
@@ -100,6 +103,7 @@ def test_the_order_of_arguments_and_whole_floats_make_no_difference():
     ("name", "operands", "result"),
     [
         ("add", [2, 3], 5),
+        ("add_a_and_b", [2, 3], 5),
         ("calculator-server-subtract", [2, 3], -1),
         ("multiply_numbers", [0.1, 3], 0.3),
         ("divide", [1, 4], 0.25),

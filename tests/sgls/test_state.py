@@ -249,6 +249,8 @@ def test_seeded_data_of_another_shape_is_refused(wrong):
         ("createEvent", {}, "create", "event"),
         ("flight-book", {}, "create", "flight"),
         ("add_numbers", {"parameters": {"properties": {"a": {"type": "number"}}}}, "read", "number"),
+        ("add_to_cart", {"parameters": {"properties": {"item": {"type": "integer"}}}}, "create", "cart"),
+        ("addNotes", {"parameters": {"properties": {"notes": {"type": "array"}}}}, "create", "note"),
         ("add_to_cart", {"parameters": {"properties": {"item": TEXT}}}, "create", "cart"),
         ("order_status", {"description": "Gets the status of an order"}, "read", "status"),
         ("pay", {"description": "Transfers money."}, "write", "item"),

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from verl_slca.sgls.samples import tokens
 from verl_slca.sgls.schema import CompiledTool
-from verl_slca.sgls.verbs import VERBS
+from verl_slca.sgls.verbs import VERBS, adds_numbers
 
 Effect = Literal["read", "list", "create", "update", "delete", "write"]
 """``write`` changes something that is no thing with a name: a transfer, a reset."""
@@ -22,8 +22,8 @@ _EFFECT_OF_SHAPE: dict[str, Effect] = {
     "calculate": "read",
 }  # fmt: skip
 _MORE_VERBS: dict[Effect, tuple[str, ...]] = {
-    "read": ("count", "look", "locate", "compare", "return", "provide", "measure"),
-    "create": ("add", "reserve", "order", "borrow", "rent", "buy", "purchase", "subscribe", "append"),
+    "read": ("look", "locate", "compare", "return", "provide", "measure"),
+    "create": ("reserve", "order", "borrow", "rent", "buy", "purchase", "subscribe", "append"),
     "update": ("patch", "increment", "lock", "unlock", "mark", "complete", "put"),
     "delete": ("destroy", "erase", "purge", "unsubscribe", "revoke"),
     "write": ("transfer", "pay", "withdraw", "deposit", "turn", "reset", "execute", "trigger", "restart"),
@@ -82,7 +82,7 @@ def action_of(tool: CompiledTool, told: Effect | None = None) -> Action:
     noun = nouns[-1] if nouns else scope[-1] if scope else "item"
     if effect == "read" and nouns and noun != singular(noun):
         effect = "list"
-    if at >= 0 and words[at] == "add" and _adds_numbers(tool):
+    if effect == "create" and adds_numbers(tool):
         effect = "read"
     if tool.read_only is True and effect != "list":
         effect = "read"
@@ -112,12 +112,6 @@ def _described(description: str) -> Effect | None:
         if word in _EFFECT_OF_VERB:
             return _EFFECT_OF_VERB[word]
     return None
-
-
-def _adds_numbers(tool: CompiledTool) -> bool:
-    parameters = tool.parameters.schema.get("properties", {}).values()
-    types = {child.get("type") for child in parameters if isinstance(child, dict)}
-    return bool(types) and types <= {"number", "integer", "array"}
 
 
 def _nouns(words: tuple[str, ...]) -> tuple[str, ...]:

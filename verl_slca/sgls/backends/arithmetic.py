@@ -7,9 +7,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from verl_slca.sgls.samples import tokens
+from verl_slca.sgls.verbs import operation
 
-_FILLERS = {"numbers", "number", "values", "two", "integers", "ints", "floats", "calculator", "calc", "math", "list"}
 _BINARY: dict[str, Callable[[float, float], float]] = {
     **dict.fromkeys(("add", "sum", "plus", "addition"), operator.add),
     **dict.fromkeys(("subtract", "sub", "minus", "subtraction"), operator.sub),
@@ -43,7 +42,7 @@ def arithmetic_result(name: str, operands: Sequence[Any]) -> float | None:
     """The result of a call to a calculator tool, None when it is not plainly one.
 
     Args:
-        name: tool name; its last word, fillers aside, must be the operation.
+        name: tool name; its last word, those for numbers aside, must be the operation.
         operands: values of the arguments, in declared order: two numbers, one number, or one list of numbers.
 
     Raises:
@@ -55,10 +54,8 @@ def arithmetic_result(name: str, operands: Sequence[Any]) -> float | None:
         >>> arithmetic_result("add_note", [2, 40]) is None
         True
     """
-    words = [word for word in tokens(name) if word not in _FILLERS]
-    operation = words[-1] if words else ""
     try:
-        result = _applied(operation, list(operands))
+        result = _applied(operation(name), list(operands))
     except ZeroDivisionError as error:
         raise UndefinedResultError("division by zero") from error
     except (ValueError, OverflowError, TypeError) as error:

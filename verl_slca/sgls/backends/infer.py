@@ -12,7 +12,7 @@ from verl_slca.sgls.generate import COUNT, ECHO
 from verl_slca.sgls.normalise import normalised
 from verl_slca.sgls.samples import tokens
 from verl_slca.sgls.schema import CompiledSchema, CompiledTool
-from verl_slca.sgls.verbs import VERBS
+from verl_slca.sgls.verbs import VERBS, adds_numbers
 
 _TOPICS: dict[str, tuple[str, ...]] = {
     "weather": ("temperature", "condition", "humidity"),
@@ -66,8 +66,7 @@ def inferred_output(tool: CompiledTool) -> CompiledSchema:
     """The output schema guessed for `tool`; the same object as long as the tool is in the cache."""
     words = tokens(tool.name)
     at, kind = next(((i, VERBS[word]) for i, word in enumerate(words) if word in VERBS), (-1, "get"))
-    parameters = tool.parameters.schema.get("properties", {})
-    if kind == "create" and words[-1] == "add" and parameters and all(map(_is_numeric, parameters.values())):
+    if kind == "create" and adds_numbers(tool):
         kind = "calculate"
     nouns = [word for word in words[at + 1 :] or words if len(word) > 2][-2:]
     noun = "_".join(nouns) or "result"
@@ -112,7 +111,3 @@ def _fields(tool: CompiledTool, words: tuple[str, ...]) -> dict[str, Any]:
         if topic:
             return {name: {"type": "number" if name in _NUMERIC else "string"} for name in topic}
     return {"name": {"type": "string"}, "status": {"type": "string"}}
-
-
-def _is_numeric(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.get("type") in ("number", "integer")
