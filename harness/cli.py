@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from harness import environments
-from harness.benchmarks import TASKS
+from harness.benchmarks.registry import TASKS
 from harness.policy import Sampling
 from harness.report import print_runs
 from harness.run import DEFAULT_CONCURRENCY, DEFAULT_RETRIES, DEFAULT_TIMEOUT, RunOptions

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from harness.benchmarks import TASKS
+from harness.benchmarks.registry import TASKS
 from harness.benchmarks.task import Metric
 from harness.journal import Samples, saved_run
 from harness.metrics import Difference, paired

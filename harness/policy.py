@@ -11,10 +11,8 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import openai
 
 from harness.records import Usage
 from verl_slca.episode import Action
@@ -22,6 +20,9 @@ from verl_slca.errors import PolicyServerFault
 from verl_slca.parsing import call_from, render_call
 from verl_slca.seeds import derived_seed
 from verl_slca.trajectory import ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    import openai
 
 _OVERFLOW = re.compile(r"context.{0,9}(length|size|window)|max(imum)?.model.len|prompt.{0,20}too long", re.IGNORECASE)
 _PLAIN = "/!#$&'()*+,:;<=>?@[]^`{|}"
@@ -67,6 +68,8 @@ def trace_headers(trace: str, number: int) -> dict[str, str]:
 
 def server_fault(error: openai.OpenAIError) -> PolicyServerFault:
     """The fault that `error` of the client is counted under."""
+    import openai  # not at the top: half a second for each command that asks no model
+
     if isinstance(error, openai.APITimeoutError):
         return PolicyServerFault("policy_server_timeout", "no answer in time; see --timeout")
     if isinstance(error, openai.APIConnectionError):
@@ -87,6 +90,8 @@ async def complete(client: openai.AsyncOpenAI, body: Mapping[str, Any], headers:
         PolicyServerFault: the server, not the model, failed.
         ContextOverflowError: what is asked for does not fit the model's context.
     """
+    import openai
+
     try:
         # The client's own untyped request: same retries and errors, without typed copies of long conversations.
         reply = await client.post("/chat/completions", cast_to=object, body=body, options={"headers": dict(headers)})

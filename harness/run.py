@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.benchmarks import load_tasks
+from harness.benchmarks.registry import load_tasks
 from harness.benchmarks.task import Model, Outcome, Play, Sample, Task, TaskOptions
 from harness.checkpoint import Checkpoint, merged
 from harness.journal import FolderLock, Journal, Samples

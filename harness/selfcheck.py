@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.benchmarks import TASKS, parse_tasks
+from harness.benchmarks.registry import TASKS, parse_tasks
 from harness.benchmarks.task import TaskOptions
 from harness.journal import Samples
 from harness.policy import Sampling

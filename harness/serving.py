@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import http.client
 import json
 import logging
 import os
@@ -17,13 +18,11 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-import httpx
-import openai
 
 from harness.checkpoint import fingerprint, open_checkpoint, template_of
 from harness.policy import server_fault
@@ -173,6 +172,8 @@ def _name_at(url: str, name: str | None, timeout: float) -> str:
         raise ConfigError("--model: a URL with a key or password in it; put the key into OPENAI_API_KEY instead")
     import asyncio
 
+    import openai
+
     async def listed() -> list[str]:
         async with connect(url, timeout, retries=1) as client:
             return [model.id for model in (await client.models.list()).data]
@@ -240,18 +241,16 @@ def end_with_parent() -> None:
 
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str, seconds: float, log: Path) -> None:
     deadline = time.monotonic() + seconds
-    with httpx.Client(trust_env=False, timeout=5.0) as client:
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                raise PolicyServerFault(
-                    "policy_server_ended", f"exit code {process.returncode}; {log} ends:\n{log_tail(log)}"
-                )
-            try:
-                if client.get(f"{url}/health").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.2)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy leads to this machine
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise PolicyServerFault(
+                "policy_server_ended", f"exit code {process.returncode}; {log} ends:\n{log_tail(log)}"
+            )
+        # Not there yet, or there and not ready (503): both are an OSError.
+        with contextlib.suppress(OSError, http.client.HTTPException), opener.open(f"{url}/health", timeout=5.0):
+            return
+        time.sleep(0.2)
     raise PolicyServerFault("policy_server_not_ready", f"not ready after {seconds:.0f} s; {log} ends:\n{log_tail(log)}")
 
 

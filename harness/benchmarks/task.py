@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
-
-import openai
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from harness.policy import Sampling
 from harness.records import Record, Status, Usage
 from verl_slca.episode import Limits
+
+if TYPE_CHECKING:
+    import openai
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from slca_eval import results, slca_eval
 
-from harness.benchmarks import TASKS, toucan_gold
+from harness.benchmarks import toucan_gold
+from harness.benchmarks.registry import TASKS
 
 
 def test_every_script_scores_what_it_must(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scripted_server import ScriptedServer
 from slca_eval import run_arguments, slca_eval
 
-from harness.benchmarks import TASKS, TaskEntry, parse_tasks
+from harness.benchmarks.registry import TASKS, TaskEntry, parse_tasks
 from harness.benchmarks.task import Metric, Model, Outcome, Play, Rescore, Sample, TaskOptions
 from harness.records import Record
 from verl_slca.errors import ConfigError

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from verl_slca.hierr import reference
 from verl_slca.hierr.matching import loosely_equal
@@ -56,6 +55,8 @@ def action_reward(tried: Attempts, gold: Gold, mode: Literal["sound", "reference
         gold: the gold calls.
         mode: the same mode as `tried` was made with.
     """
+    from scipy.optimize import linear_sum_assignment  # not at the top: it takes a third of a second
+
     if not gold.calls:
         ratio = 1.0 if mode == "reference" or not tried.tags else 0.0
         return ActionReward(ratio, 0, ratio)

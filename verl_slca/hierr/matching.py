@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from verl_slca.rows import GoldCall
 from verl_slca.trajectory import ToolCall
@@ -94,6 +93,8 @@ def matched(gold: Sequence[GoldCall], calls: Sequence[ToolCall]) -> list[tuple[f
     of the calls nor on that of the gold (the release goes through the gold greedily, H16). Only calls of the
     same name are paired.
     """
+    from scipy.optimize import linear_sum_assignment  # not at the top: a third of a second for who matches nothing
+
     gold_by_name: dict[str, list[int]] = defaultdict(list)
     calls_by_name: dict[str, list[int]] = defaultdict(list)
     for index, gold_call in enumerate(gold):

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.benchmarks.bfcl.files import read_results, write_results
+from harness.benchmarks.bfcl.files import read_results, write_results, written
 from harness.benchmarks.bfcl.task import Bfcl
 from harness.benchmarks.task import TaskOptions
 from harness.journal import saved_run
@@ -43,7 +43,7 @@ def score(
     mode: Annotated[str, typer.Option(help="fc or prompt: how the answers were made.")] = "fc",
 ) -> None:
     """Score official result files with the official checker, and count as the official command does."""
-    task = _task(version, mode, ("all",))
+    task = _task(version, mode, written(folder, version))
     results = read_results(task, folder)
     right: dict[str, int] = defaultdict(int)
     for id, correct in asyncio.run(task.official_verdicts(results)).items():

@@ -36,28 +36,37 @@ def write_results(task: Bfcl, records: Iterable[Record], folder: Path) -> list[P
             lines.setdefault(record.kind, []).append((order[record.id], line))
     paths = []
     for kind, rows in lines.items():
-        path = result_path(task, kind, folder)
+        path = result_path(kind, task.config.version, folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(line + "\n" for _, line in sorted(rows)), encoding="utf-8")
         paths.append(path)
     return paths
 
 
-def read_results(task: Bfcl, folder: Path) -> dict[str, Any]:
-    """The results in a model's folder by id, those of the task's categories.
+def written(folder: Path, version: str) -> tuple[str, ...]:
+    """The categories that a model's folder has results of.
 
     Raises:
-        DataError: no file, or a line that is blank, cut, twice, of an unknown id or a saved error, with file and line.
+        DataError: there are none.
+    """
+    kinds = tuple(kind for kind in categories.GROUPS["all"] if result_path(kind, version, folder).exists())
+    if not kinds:
+        raise DataError(f"no BFCL_{version}_*_result.json of any category", str(folder))
+    return kinds
+
+
+def read_results(task: Bfcl, folder: Path) -> dict[str, Any]:
+    """The results in a model's folder by id, which has a file for each of the task's categories.
+
+    Raises:
+        DataError: a line that is blank, cut, twice, of an unknown id or a saved error, with file and line.
     """
     results: dict[str, Any] = {}
     kinds = {sample.id: sample.kind for sample in task.samples()}
-    files = {kind: result_path(task, kind, folder) for kind in dict.fromkeys(kinds.values())}
-    if not any(path.exists() for path in files.values()):
-        raise DataError(f"no BFCL_{task.config.version}_*_result.json of {', '.join(files)}", str(folder))
-    for kind, path in files.items():
-        if not path.exists():
-            continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
+    for kind in dict.fromkeys(kinds.values()):
+        path = result_path(kind, task.config.version, folder)
+        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines, 1):
             where = f"{path}:{number}"
             id, result = _row(line, where)
             if kinds.get(id) != kind:
@@ -65,14 +74,13 @@ def read_results(task: Bfcl, folder: Path) -> dict[str, Any]:
             if id in results:
                 raise DataError(f"{id!r} is here twice; delete one line", where)
             results[id] = result
-        if not path.read_bytes().endswith(b"\n"):
+        if rest:
             raise DataError("the last line is cut; delete it to have its entry played again", str(path))
     return results
 
 
-def result_path(task: Bfcl, kind: str, folder: Path) -> Path:
+def result_path(kind: str, version: str, folder: Path) -> Path:
     """Where the official command looks for a category's results."""
-    version = task.config.version
     name = f"BFCL_{version}_{categories.file_name(kind, version)}_result.json"
     if version == "v3":
         return folder / name

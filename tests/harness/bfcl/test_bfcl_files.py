@@ -13,7 +13,7 @@ from official_command import MODEL
 
 from harness.benchmarks.bfcl import gold
 from harness.benchmarks.bfcl.decode import result_of
-from harness.benchmarks.bfcl.files import read_results, result_path, write_results
+from harness.benchmarks.bfcl.files import read_results, result_path, write_results, written
 from harness.benchmarks.bfcl.task import Bfcl
 from harness.records import Record
 from verl_slca.errors import DataError
@@ -83,10 +83,9 @@ def test_the_official_runner_counts_as_we_do(load: Load, tmp_path: Path) -> None
     assert 0.2 < len(wrong) / len(results) < 0.95
 
 
-def test_v3_files_have_its_names_and_no_groups(load: Load) -> None:
-    task = load("simple_java", version="v3")
-    assert result_path(task, "simple_java", Path("m")) == Path("m/BFCL_v3_java_result.json")
-    assert result_path(load("live_simple"), "live_simple", Path("m")) == Path("m/live/BFCL_v4_live_simple_result.json")
+def test_v3_files_have_its_names_and_no_groups() -> None:
+    assert result_path("simple_java", "v3", Path("m")) == Path("m/BFCL_v3_java_result.json")
+    assert result_path("live_simple", "v4", Path("m")) == Path("m/live/BFCL_v4_live_simple_result.json")
 
 
 @pytest.mark.parametrize(
@@ -99,16 +98,18 @@ def test_v3_files_have_its_names_and_no_groups(load: Load) -> None:
         ('{"id": "simple_python_0"}\n', r"json:1: no JSON object with id and result"),
         ('{"id": "simple_python_0", "result": ""}\n{"id": "simp', r"json: the last line is cut"),
         ('{"id": "simple_python_0", "result": "Error during inference: 500"}\n', r"json:1: .* an error of the server"),
-        (None, r"no BFCL_v4_\*_result.json of simple_python"),
     ],
 )
-def test_a_damaged_file_is_refused_with_file_and_line(
-    load: Load, tmp_path: Path, lines: str | None, problem: str
-) -> None:
+def test_a_damaged_file_is_refused_with_file_and_line(load: Load, tmp_path: Path, lines: str, problem: str) -> None:
     task = load("simple_python")
-    path = result_path(task, "simple_python", tmp_path)
+    path = result_path("simple_python", "v4", tmp_path)
     path.parent.mkdir(parents=True)
-    if lines is not None:
-        path.write_text(lines)
+    path.write_text(lines)
+    assert written(tmp_path, "v4") == ("simple_python",)
     with pytest.raises(DataError, match=problem):
         read_results(task, tmp_path)
+
+
+def test_a_folder_without_result_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no BFCL_v4_\*_result.json"):
+        written(tmp_path, "v4")
