@@ -1,4 +1,3 @@
-import json
 import sys
 from pathlib import Path
 
@@ -19,11 +18,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "envs"
 
 
-def pretend_made(home: Path, name: str) -> Path:
-    python = home / name / "bin" / "python"
+def pretend_made(name: str) -> Path:
+    python = environments._python(name)
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
-    (home / name / "receipt.json").write_text(json.dumps(environments._recipe(name)))
+    (environments._folder(name) / "receipt.json").write_text("{}")
     return python
 
 
@@ -33,31 +32,34 @@ def test_an_environment_that_is_not_there_names_the_command_that_makes_it() -> N
 
 
 def test_a_made_environment_is_found_and_not_made_again(home: Path) -> None:
-    python = pretend_made(home, "bfcl-v4")
+    python = pretend_made("bfcl-v4")
     setup(["bfcl-v4"], QUIET)
     assert python_of("bfcl-v4") == python
-    assert not (home / "bfcl-v4.log").exists()
+    assert not list(home.glob("*.log"))
 
 
-def test_a_half_made_environment_does_not_count(home: Path) -> None:
-    pretend_made(home, "bfcl-v4")
-    (home / "bfcl-v4" / "receipt.json").unlink()
+def test_a_half_made_environment_does_not_count() -> None:
+    pretend_made("bfcl-v4")
+    (environments._folder("bfcl-v4") / "receipt.json").unlink()
     with pytest.raises(ConfigError):
         python_of("bfcl-v4")
 
 
-def test_an_environment_of_another_recipe_does_not_count(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_made(home, "bfcl-v4")
+def test_an_environment_of_another_recipe_stands_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, recipe = pretend_made("bfcl-v4"), environments.ENVIRONMENTS["bfcl-v4"]
     other = environments.Environment("bfcl-eval==1.0", (), "bfcl")
     monkeypatch.setitem(environments.ENVIRONMENTS, "bfcl-v4", other)
     with pytest.raises(ConfigError):
         python_of("bfcl-v4")
+    pretend_made("bfcl-v4")
+    monkeypatch.setitem(environments.ENVIRONMENTS, "bfcl-v4", recipe)
+    assert python_of("bfcl-v4") == made
 
 
 def test_a_failed_step_says_what_failed_and_where_the_log_is(home: Path) -> None:
     home.mkdir()
-    (home / "bfcl-v4").write_text("in the way")
-    with pytest.raises(InfrastructureFault, match=r"bfcl-v4: exit code 1 of .*venv[\s\S]*bfcl-v4\.log"):
+    environments._folder("bfcl-v4").write_text("in the way")
+    with pytest.raises(InfrastructureFault, match=r"bfcl-v4: exit code 1 of .*venv[\s\S]*bfcl-v4-\w+\.log"):
         setup(["bfcl-v4"], QUIET)
     with pytest.raises(ConfigError):
         python_of("bfcl-v4")
