@@ -100,7 +100,7 @@ async def test_lasting_trouble_is_a_fault_of_its_kind(trouble, kind):
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 async def test_a_refused_request_is_not_repeated(status):
     with MisbehavingServer([refuse(status)]) as server:
-        assert (await fault_of(server)).kind == "simulator_error"
+        assert (await fault_of(server)).kind == "simulator_refused"
     assert len(server.requests) == 1
 
 
@@ -190,7 +190,7 @@ async def test_the_key_is_sent_and_shown_nowhere_else(monkeypatch, caplog):
     with MisbehavingServer([refuse(401, message="wrong key sk-canary")]) as server:
         fault = await fault_of(server)
     assert server.requests[0].headers["authorization"] == "Bearer sk-canary"
-    assert fault.kind == "simulator_error"
+    assert fault.kind == "simulator_refused"
     assert "canary" not in str(fault) + repr(client(server).config) + caplog.text
 
 

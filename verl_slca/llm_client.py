@@ -1,8 +1,8 @@
 """One chat client for everything that asks a frozen model: the simulator's `llm` backend and the judges.
 
 Messages in, a `Completion` out, or the caller's own typed fault. Passing trouble (a timeout, a lost connection, 429,
-5xx, a body that is no completion) is retried with growing, jittered pauses; what remains is a fault of one of five
-kinds. Clients belong to an event loop, and verl runs several in one process: each loop gets its own.
+5xx, a body that is no completion) is retried with growing, jittered pauses; what remains is a fault of one of six
+kinds. Connections belong to an event loop, and verl runs several in one process: each loop has its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import email.utils
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
@@ -43,7 +43,8 @@ class LlmConfig:
         model: model name at that endpoint.
         timeout: seconds one attempt may take, from sending to the last byte.
         attempts: requests sent before the server counts as failed.
-        concurrency: requests in flight at once, per process (per event loop, where there are several).
+        concurrency: requests in flight at once, per process (per event loop, where there are several) of all clients
+            with this configuration.
         max_tokens: longest completion, in tokens, reasoning included.
         temperature: 0 is greedy.
         seed: sent with every request; None sends none, for servers that refuse the field.
@@ -110,29 +111,34 @@ class LlmClient:
     Args:
         config: where and how.
         fault: makes what is raised on failure from a kind and a detail, e.g. `JudgeFault`.
-        prefix: of the kinds: ``<prefix>_timeout``, ``_unreachable``, ``_rate_limit``, ``_malformed``, ``_error``.
+        prefix: of the kinds: ``<prefix>_timeout``, ``_unreachable``, ``_rate_limit``, ``_malformed``, ``_refused``
+            (the request is wrong for this server: key, model, length, a field it does not know), ``_error``.
     """
 
     def __init__(self, config: LlmConfig, fault: Callable[[str, str], InfrastructureFault], prefix: str) -> None:
         self.config = config
         self._fault = fault
         self._prefix = prefix
-        self._lines: dict[asyncio.AbstractEventLoop, tuple[openai.AsyncOpenAI, asyncio.Semaphore]] = {}
-        self._guard = threading.Lock()
 
-    async def complete(self, messages: Sequence[Mapping[str, str]], seed: int | None = None) -> Completion:
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        seed: int | None = None,
+        response_format: Mapping[str, Any] | None = None,
+    ) -> Completion:
         """The model's next message.
 
         Args:
             messages: role and content each.
             seed: in place of the config's, unless that is None.
+            response_format: sent as it is; None sends none.
 
         Raises:
             InfrastructureFault: from the factory: the server failed, `config.attempts` times or for good.
         """
         import openai  # not at the top: most processes never ask a model, and it costs each 0.8 s
 
-        client, slots = self._line()
+        client, slots, _ = await _line(self.config)
         body: dict[str, Any] = {
             "model": self.config.model,
             # Policies can write lone surrogates, which no request can carry.
@@ -142,6 +148,8 @@ class LlmClient:
         }
         if self.config.seed is not None:
             body["seed"] = self.config.seed if seed is None else seed
+        if response_format is not None:
+            body["response_format"] = response_format
         started, attempts = time.perf_counter(), 0
         try:
             async for attempt in tenacity.AsyncRetrying(
@@ -160,16 +168,6 @@ class LlmClient:
             self._raise(error)
         return Completion(text, finished, prompt, completion, time.perf_counter() - started, attempts)
 
-    def _line(self) -> tuple[openai.AsyncOpenAI, asyncio.Semaphore]:
-        loop = asyncio.get_running_loop()
-        with self._guard:
-            if loop not in self._lines:
-                self._lines = {known: line for known, line in self._lines.items() if not known.is_closed()}
-                # As many connections as are used at once; the default of 100 would open the rest anew each time.
-                client = connect(self.config.base_url, self.config.timeout, connections=self.config.concurrency)
-                self._lines[loop] = (client, asyncio.Semaphore(self.config.concurrency))
-            return self._lines[loop]
-
     def _raise(self, error: Exception) -> NoReturn:
         import openai
 
@@ -182,10 +180,36 @@ class LlmClient:
             kind = "rate_limit"
         elif isinstance(error, _UNREADABLE):
             kind = "malformed"
+        elif isinstance(error, openai.APIStatusError) and error.status_code < 500:
+            kind = "refused"
         # A server may repeat the key in its message. The cause is cut off: it holds the request with its headers.
         key = os.environ.get("OPENAI_API_KEY")
         detail = detail.replace(key, "***") if key else detail
         raise self._fault(f"{self._prefix}_{kind}", f"{self.config.base_url}: {detail[:_MAX_DETAIL]}") from None
+
+
+async def _opened(config: LlmConfig) -> AsyncGenerator[openai.AsyncOpenAI]:
+    """One client, closed with its event loop: `asyncio.run` ends by closing the loop's asynchronous generators."""
+    async with connect(config.base_url, config.timeout, connections=config.concurrency) as client:
+        yield client
+
+
+_Line = tuple["openai.AsyncOpenAI", asyncio.Semaphore, AsyncGenerator["openai.AsyncOpenAI"]]
+_lines: dict[tuple[asyncio.AbstractEventLoop, LlmConfig], _Line] = {}
+_guard = threading.Lock()
+
+
+async def _line(config: LlmConfig) -> _Line:
+    """What the running loop asks through: client, free slots, and what holds the client open."""
+    key = (asyncio.get_running_loop(), config)
+    if key not in _lines:
+        opened = _opened(config)
+        line = (await anext(opened), asyncio.Semaphore(config.concurrency), opened)
+        with _guard:
+            for gone in [known for known in _lines if known[0].is_closed()]:
+                del _lines[gone]
+            _lines[key] = line
+    return _lines[key]
 
 
 def _encodable(text: str) -> str:

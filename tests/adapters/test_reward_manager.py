@@ -94,7 +94,7 @@ def test_a_baseline_judge_that_fails_marks_the_rollout_and_scores_nothing():
         judged = manager(server.url, "slca_toolpo")
         result = asyncio.run(judged.result(ROLLOUT, ROW, {}))
     info = result["reward_extra_info"]
-    assert (result["reward_score"], info["fault"]) == (0.0, "judge_error")
+    assert (result["reward_score"], info["fault"]) == (0.0, "judge_refused")
     assert info["tool_reward"] is info["summary_reward"] is info["process"] is None
 
 

@@ -57,7 +57,7 @@ async def test_passing_trouble_is_retried():
 @pytest.mark.parametrize(
     ("trouble", "kind"),
     [
-        (refuse(401), "judge_error"),
+        (refuse(401), "judge_refused"),
         (refuse(500), "judge_error"),
         (refuse(429), "judge_rate_limit"),
         (hang_up(), "judge_unreachable"),
@@ -129,7 +129,7 @@ async def test_votes_that_fail_are_left_out_and_a_fault_when_all_do():
 
     with MisbehavingServer(vote) as server:
         assert await CompletenessChecker(asker(server)).completeness("q", [], []) == 1.0
-    with MisbehavingServer([refuse(401)]) as server, pytest.raises(JudgeFault, match="judge_error"):
+    with MisbehavingServer([refuse(401)]) as server, pytest.raises(JudgeFault, match="judge_refused"):
         await CompletenessChecker(asker(server)).completeness("q", [], [])
 
 

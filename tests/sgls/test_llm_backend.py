@@ -10,10 +10,18 @@ from misbehaving_server import MisbehavingServer, garbage, hang_up, refuse, repl
 
 from verl_slca import llm_client
 from verl_slca.errors import SimulatorFault
-from verl_slca.llm_client import Completion, LlmConfig
+from verl_slca.llm_client import Completion
 from verl_slca.sgls.backends import BackendRequest
 from verl_slca.sgls.backends.infer import inferred_output
-from verl_slca.sgls.backends.llm import MAX_ARGUMENTS_CHARS, MAX_HISTORY, LlmBackend, _response, cut, prompt
+from verl_slca.sgls.backends.llm import (
+    MAX_ARGUMENTS_CHARS,
+    MAX_HISTORY,
+    LlmBackend,
+    LlmBackendConfig,
+    _response,
+    cut,
+    prompt,
+)
 from verl_slca.sgls.cleaning import UncleanError
 from verl_slca.sgls.schema import CompiledSchema, compile_tool
 from verl_slca.sgls.simulator import SglsConfig, Simulator
@@ -33,7 +41,7 @@ def short_pauses(monkeypatch):
 
 
 def simulator(server, *, backends=("llm",), seed=0, **llm) -> Simulator:
-    config = LlmConfig(server.url, "m", **({"timeout": 10.0, "attempts": 2} | llm))
+    config = LlmBackendConfig(server.url, "m", **({"timeout": 10.0, "attempts": 2} | llm))
     return Simulator(SglsConfig(backends=backends, seed=seed, llm=config))
 
 
@@ -81,7 +89,7 @@ def test_a_bad_response_is_sent_back_once_with_what_is_wrong(bad, told):
 def test_two_bad_responses_are_a_fault_never_a_result():
     with MisbehavingServer(['{"degrees": "cold"}']) as server:
         made = simulator(server)
-        with pytest.raises(SimulatorFault, match=r"simulator_output: get_weather: degrees: must be integer"):
+        with pytest.raises(SimulatorFault, match=r"simulator_output: get_weather: degrees: must be integer.*cold"):
             answers(made, OSLO)
         assert len(server.requests) == 2
     assert made.figures.total().kinds["fault/simulator_output"] == 1
@@ -102,7 +110,47 @@ def test_behind_a_model_that_fails_the_rules_answer_and_both_are_counted():
         made = simulator(server, backends=("llm", "rules"))
         assert json.loads(answers(made, OSLO)[0].content).keys() == {"degrees"}
     kinds = made.figures.total().kinds
-    assert (kinds["source/rules"], kinds["passed/simulator_error"], kinds["source/llm"]) == (1, 1, 0)
+    assert (kinds["source/rules"], kinds["passed/simulator_refused"], kinds["source/llm"]) == (1, 1, 0)
+
+
+def test_guided_requests_carry_the_output_schema_and_the_way_to_refuse():
+    tree = {"properties": {"at": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"properties": {"up": {"$ref": "#"}}}}}
+    tools = [WEATHER, GET_NOTE, NOTE | {"name": "a_tree", "response": tree}]
+    with MisbehavingServer(['{"error": "no"}']) as server:
+        answers(simulator(server, guided=True), OSLO, ToolCall("get_note", {}), ToolCall("a_tree", {}), tools=tools)
+    formats = [request.body["response_format"] for request in server.requests]
+    assert {one["type"] for one in formats} == {"json_schema"}
+    weather, note, a_tree = (one["json_schema"]["schema"] for one in formats)
+    assert weather["anyOf"][0] == compile_tool(WEATHER).output.schema
+    assert weather["anyOf"][1]["required"] == ["error"]
+    assert note["anyOf"][0]["required"] == ["name", "status"]
+    assert "x-echo" not in json.dumps(note)
+    ((name, node),) = a_tree["$defs"].items()
+    assert a_tree["anyOf"][0]["properties"]["at"] == {"$ref": f"#/$defs/{name}"}
+    assert node["properties"]["up"] == {"$ref": "#"}
+
+
+def test_text_is_not_guided_nor_is_anything_unless_asked_for():
+    with MisbehavingServer(['"Cold."']) as server:
+        answers(simulator(server, guided=True), OSLO, tools=[WEATHER | {"outputSchema": {"type": "string"}}])
+        answers(simulator(server), OSLO, tools=[WEATHER | {"outputSchema": True, "response": {}}])
+    assert all("response_format" not in request.body for request in server.requests)
+
+
+def test_a_guided_response_is_checked_like_any_other():
+    with MisbehavingServer(['{"degrees": "cold"}', '{"degrees": 3}']) as server:
+        assert answers(simulator(server, guided=True), OSLO)[0].content == '{"degrees": 3}'
+    assert server.requests[0].body["response_format"] == server.requests[1].body["response_format"]
+
+
+def test_a_server_that_takes_no_response_format_is_a_fault_that_says_so():
+    with MisbehavingServer([refuse(400, message="unsupported keyword multipleOf")]) as server:
+        with pytest.raises(SimulatorFault) as caught:
+            answers(simulator(server, guided=True), OSLO)
+        assert len(server.requests) == 1
+    assert caught.value.kind == "simulator_refused"
+    assert caught.value.detail.startswith("get_weather, asked with a response_format (llm.guided): ")
+    assert "unsupported keyword multipleOf" in caught.value.detail
 
 
 def test_the_model_can_refuse_a_call_as_the_api():
@@ -226,7 +274,8 @@ def test_whatever_the_model_says_is_a_valid_response_or_refused(schema: Compiled
 
 
 def test_the_identity_names_model_and_settings_not_the_address():
-    one = LlmBackend(LlmConfig("http://a/v1", "m")).identity
-    assert one == LlmBackend(LlmConfig("http://b/v1", "m")).identity
-    assert one != LlmBackend(LlmConfig("http://a/v1", "n")).identity
-    assert one != LlmBackend(LlmConfig("http://a/v1", "m", temperature=1.0)).identity
+    one = LlmBackend(LlmBackendConfig("http://a/v1", "m")).identity
+    assert one == LlmBackend(LlmBackendConfig("http://b/v1", "m")).identity
+    assert one != LlmBackend(LlmBackendConfig("http://a/v1", "n")).identity
+    assert one != LlmBackend(LlmBackendConfig("http://a/v1", "m", temperature=1.0)).identity
+    assert one != LlmBackend(LlmBackendConfig("http://a/v1", "m", guided=True)).identity

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from verl_slca.disk_cache import CacheConfig
-from verl_slca.llm_client import LlmConfig
+from verl_slca.sgls.backends.llm import LlmBackendConfig
 from verl_slca.sgls.effects import EFFECTS, Effect
 from verl_slca.sgls.faults import InjectionConfig
 
@@ -39,7 +39,7 @@ class SglsConfig:
     backends: tuple[BackendName, ...] = ("rules",)
     seed: int = 0
     inject: InjectionConfig = field(default_factory=InjectionConfig)
-    llm: LlmConfig = field(default_factory=LlmConfig)
+    llm: LlmBackendConfig = field(default_factory=LlmBackendConfig)
     cache: CacheConfig | None = None
     replay: str = ""
     record: str = ""

@@ -4,6 +4,7 @@ Every response is validated against the tool's output schema: the declared one, 
 declaration. That one is a function of the tool alone, so it is the same in every process and run without being kept
 anywhere, and costs no request; it asks for few fields and leaves the model free to add what such an API would return.
 A response that does not fit is sent back once with what is wrong; the second is taken or the call ends in a fault.
+Servers that can are told to decode under the schema (`LlmBackendConfig.guided`): it is checked all the same.
 
 Gold never gets here: a request holds the tool, the call, the state and the episode's earlier calls, nothing of the row.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from verl_slca.cutting import cut_middle
@@ -34,6 +36,13 @@ MAX_HISTORY = 20
 """Earlier calls that are shown, newest ones."""
 MAX_ENTITIES = 40
 _MAX_ERRORS = 10
+_MAX_SAID_CHARS = 200
+_ERROR = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}},
+    "required": ["error"],
+    "additionalProperties": False,
+}
 
 _INSTRUCTIONS = """\
 You are the server behind an API tool. A client has called the tool; you write the response that the real service \
@@ -54,6 +63,18 @@ _AGAIN = "That is not a valid response: {problem}\nReply with the corrected JSON
 VERSION = hashlib.sha256((_INSTRUCTIONS + _AGAIN).encode()).hexdigest()[:12]
 
 
+@dataclass(frozen=True, slots=True)
+class LlmBackendConfig(LlmConfig):
+    """How the model behind the tools is reached and asked; beside the client's own settings (`LlmConfig`).
+
+    Attributes:
+        guided: requests carry the output schema as ``response_format``, for servers that decode under one (vLLM,
+            SGLang, llama.cpp); small models need it. A server that refuses a schema fails that tool's calls.
+    """
+
+    guided: bool = False
+
+
 class LlmBackend:
     """A `Backend` that asks a model.
 
@@ -64,9 +85,11 @@ class LlmBackend:
         identity: names everything that answers depend on beside the request, for a cache.
     """
 
-    def __init__(self, config: LlmConfig) -> None:
+    def __init__(self, config: LlmBackendConfig) -> None:
         self._client = LlmClient(config, SimulatorFault, "simulator")
+        self._guided = config.guided
         parts = [config.model, config.temperature, config.max_tokens, config.seed, VERSION]
+        parts += ["guided"] if config.guided else []
         self.identity = f"llm {canonical_json(parts)}"
 
     async def respond(self, request: BackendRequest) -> BackendResponse:
@@ -81,9 +104,14 @@ class LlmBackend:
         messages = prompt(request, schema)
         key = [request.seed, request.world, request.tool.digest, request.arguments, request.state_digest]
         seed = derived_seed(canonical_json(key)) % 2**31  # servers take 32 bits
+        guide = response_format(schema) if self._guided else None
         tokens, problem = 0, ""
         for _ in range(2):
-            done = await self._client.complete(messages, seed)
+            try:
+                done = await self._client.complete(messages, seed, guide)
+            except SimulatorFault as fault:
+                asked = " with a response_format (llm.guided)" if guide else ""
+                raise SimulatorFault(fault.kind, f"{request.tool.name}, asked{asked}: {fault.detail}") from fault
             tokens += done.prompt_tokens + done.completion_tokens
             try:
                 content, is_error = _response(done, schema, request.arguments)
@@ -93,7 +121,24 @@ class LlmBackend:
             said = {"role": "assistant", "content": cut(done.text, MAX_RESULT_CHARS) or "(nothing)"}
             messages = [*messages, said, {"role": "user", "content": _AGAIN.format(problem=problem)}]
         shape = "declared" if declared else "inferred"
-        raise SimulatorFault("simulator_output", f"{request.tool.name}: {problem} (schema: {shape})"[:500])
+        last = cut(done.text, _MAX_SAID_CHARS)
+        detail = f"{request.tool.name}: {problem[:500]} (schema: {shape}); the last reply: {last!r}"
+        raise SimulatorFault("simulator_output", detail)
+
+
+def response_format(schema: CompiledSchema) -> dict[str, Any] | None:
+    """What tells a server to decode under `schema`, or to an error; None where any text is a response.
+
+    It may allow more than the schema, whose root a ``$ref`` can name: responses are checked in any case.
+    """
+    if schema.schema.get("type") == "string":
+        return None
+    whole = _plain_schema(schema.schema)
+    shared = {"$defs": whole.pop("$defs")} if "$defs" in whole else {}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "response", "schema": {**shared, "anyOf": [whole, _ERROR]}},
+    }
 
 
 def prompt(request: BackendRequest, schema: CompiledSchema) -> list[dict[str, str]]:
