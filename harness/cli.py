@@ -10,10 +10,9 @@ import contextlib
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 from rich.markup import escape
 
@@ -24,12 +23,13 @@ from harness.report import print_runs
 from harness.run import DEFAULT_CONCURRENCY, DEFAULT_RETRIES, DEFAULT_TIMEOUT, RunOptions
 from harness.run import run as run_tasks
 from harness.serving import ServingConfig
-from verl_slca.config import parse
+from verl_slca.config import parse, read_yaml
 from verl_slca.episode import Limits
 from verl_slca.errors import ConfigError, InfrastructureFault, SlcaError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _SAMPLING = Sampling()
+_BfclVersion = Annotated[str | None, typer.Option(help="BFCL's release: v4 or v3.")]
 
 
 @app.command()
@@ -49,9 +49,15 @@ def run(
     model_name: Annotated[str | None, typer.Option(help="The model's name at the server.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only so many samples per task, drawn with the seed.")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = _SAMPLING.temperature,
-    max_tokens: Annotated[int, typer.Option(help="Response tokens per sample, all turns.")] = _SAMPLING.max_tokens,
+    max_tokens: Annotated[
+        int, typer.Option(help="Response tokens: toucan's of a sample, all turns; bfcl's and tau2's of one reply.")
+    ] = _SAMPLING.max_tokens,
     max_turns: Annotated[
-        int | None, typer.Option(help=f"Model turns per sample, {Limits().max_turns} if not set.")
+        int | None,
+        typer.Option(
+            help=f"Model turns of a toucan sample, {Limits().max_turns} if not set; bfcl has its own limit, tau2's is "
+            "max_steps of its section."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Base of every seed.")] = _SAMPLING.seed,
     concurrency: Annotated[int, typer.Option(help="Samples in flight.")] = DEFAULT_CONCURRENCY,
@@ -60,10 +66,10 @@ def run(
     config: Annotated[
         Path | None, typer.Option(help="YAML with sections of settings; `slca-eval ls tasks` names them.")
     ] = None,
-    bfcl_version: Annotated[str | None, typer.Option(help="BFCL's release: v4 or v3.")] = None,
+    bfcl_version: _BfclVersion = None,
 ) -> None:
     """Play every sample of the tasks against the model and score it. Run again, it goes on where it stopped."""
-    settings = _settings(config)
+    settings = read_yaml(config) if config else {}
     if bfcl_version is not None:
         settings["bfcl"] = {**(settings.get("bfcl") or {}), "version": bfcl_version}
     serving = parse(ServingConfig, settings.pop("serving", None), "serving")
@@ -136,7 +142,7 @@ def rescore(
     """Score a run again from its saved outputs, without a model, into FOLDER/rescored; say what changed."""
     from harness.rescore import rescore as score_again
 
-    if not score_again(folder, None if config is None else _settings(config), data, Console()):
+    if not score_again(folder, read_yaml(config) if config else None, data, Console()):
         raise typer.Exit(1)
 
 
@@ -146,12 +152,14 @@ def selfcheck(
     output_dir: Annotated[Path | None, typer.Option(help="New folder to keep the runs in.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only so many samples per task.")] = None,
     data: Annotated[Path | None, typer.Option(help="Rows for toucan in place of the built-in ones.")] = None,
+    bfcl_version: _BfclVersion = None,
 ) -> None:
     """Play scripted models of known scores through the whole path, and check every score. Needs no model."""
     from harness.selfcheck import selfcheck as check
 
+    settings = {"bfcl": {"version": bfcl_version}} if bfcl_version else {}
     with tempfile.TemporaryDirectory() if output_dir is None else contextlib.nullcontext(output_dir) as folder:
-        if not check(tasks, Path(folder), limit, data, Console()):
+        if not check(tasks, Path(folder), limit, data, settings, Console()):
             raise typer.Exit(1)
 
 
@@ -169,18 +177,6 @@ def ls(what: Annotated[str, typer.Argument(help="What to list: tasks.")] = "task
             console.print(f"  {f'{name}:{subset}':<20} {meaning}", highlight=False)
         if entry.sections:
             console.print(f"  sections of --config: {', '.join(entry.sections)}", highlight=False)
-
-
-def _settings(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config: {path} cannot be read: {error}") from error
-    if settings is not None and not isinstance(settings, dict):
-        raise ConfigError(f"--config: {path} must hold a mapping of sections, got {type(settings).__name__}")
-    return settings or {}
 
 
 def main() -> None:

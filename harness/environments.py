@@ -27,6 +27,10 @@ from harness.records import write_json
 from verl_slca.errors import ConfigError, InfrastructureFault
 
 
+class NotMadeError(ConfigError):
+    """An environment has not been made yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """A recipe.
@@ -118,7 +122,8 @@ def python_of(name: str) -> Path:
     """The interpreter of that environment.
 
     Raises:
-        ConfigError: it has not been made, or the environment variable for it names no interpreter.
+        NotMadeError: it has not been made.
+        ConfigError: the environment variable for it names no interpreter.
     """
     environment = ENVIRONMENTS[name]
     if own := os.environ.get(environment.variable) if environment.variable else None:
@@ -126,7 +131,7 @@ def python_of(name: str) -> Path:
             raise ConfigError(f"{environment.variable}: {own} is no interpreter; give the path of a python")
         return Path(own).absolute()
     if not _is_made(name):
-        raise ConfigError(
+        raise NotMadeError(
             f"{environment.package} has no environment of its own yet; run `slca-eval setup {environment.benchmark}`"
         )
     return _python(name)

@@ -39,7 +39,8 @@ class Sampling:
 
     Attributes:
         temperature: 0 is greedy.
-        max_tokens: response tokens per episode, in all turns, tool responses included, as in training.
+        max_tokens: response tokens per episode, in all turns, tool responses included, as in training; of one reply
+            where a benchmark bounds its episodes otherwise (BFCL, tau2-bench).
         seed: base of every request's seed; each turn has its own.
     """
 

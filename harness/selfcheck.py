@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from harness.benchmarks.registry import TASKS, parse_tasks
 from harness.benchmarks.task import TaskOptions
+from harness.environments import NotMadeError
 from harness.journal import Samples
 from harness.policy import Sampling
 from harness.records import SCORED
@@ -45,7 +47,14 @@ class Check:
     differing: tuple[str, ...]
 
 
-def selfcheck(tasks: str | None, folder: Path, limit: int | None, data: Path | None, console: Console) -> bool:
+def selfcheck(
+    tasks: str | None,
+    folder: Path,
+    limit: int | None,
+    data: Path | None,
+    settings: Mapping[str, Any],
+    console: Console,
+) -> bool:
     """True when every script of every task scores what it must; shows a table per task.
 
     Args:
@@ -53,10 +62,11 @@ def selfcheck(tasks: str | None, folder: Path, limit: int | None, data: Path | N
         folder: new or empty; a run folder per task and script is made in it.
         limit: samples per task.
         data: rows for toucan in place of the built-in ones.
+        settings: sections of the configuration, beside those that a task's gold needs.
         console: where to show it.
 
     Raises:
-        ConfigError: the folder is in use, or a task named in `tasks` has no gold or cannot be loaded.
+        ConfigError: the folder is in use, or a task has no gold or cannot be loaded.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--output-dir: {folder} is not empty; selfcheck starts afresh, take another one")
@@ -69,10 +79,10 @@ def selfcheck(tasks: str | None, folder: Path, limit: int | None, data: Path | N
         (folder / name).mkdir(parents=True)
         rows = data or gold.data(folder / name)
         with ScriptedServer() as server:
-            settings = gold.settings(server.url)
+            sections = {**settings, **gold.settings(server.url)}
             try:
-                task = TASKS[name].load(TaskOptions(rows, Limits(), Sampling().seed, settings, subsets))
-            except ConfigError as error:
+                task = TASKS[name].load(TaskOptions(rows, Limits(), Sampling().seed, sections, subsets))
+            except NotMadeError as error:
                 if tasks is not None:
                     raise
                 console.print(f"[yellow]{name}: not checked.[/yellow] {escape(str(error))}", soft_wrap=True)
@@ -80,7 +90,7 @@ def selfcheck(tasks: str | None, folder: Path, limit: int | None, data: Path | N
             checks = {}
             for script, server.script in gold.scripts(task).items():
                 run_folder = folder / name / script
-                options = RunOptions(server.url, wanted, run_folder, NAME, rows, limit, retries=0, settings=settings)
+                options = RunOptions(server.url, wanted, run_folder, NAME, rows, limit, retries=0, settings=sections)
                 run(options, Console(file=io.StringIO()))
                 checks[script] = _compared(run_folder, gold.expected(task, script))
         right = _show(wanted, checks, console) and right

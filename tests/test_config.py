@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from verl_slca.config import parse
+from verl_slca.config import parse, read_yaml
 from verl_slca.errors import ConfigError
 
 
@@ -55,3 +56,22 @@ def test_values_nested_values_and_lists_arrive_typed():
 def test_a_bad_value_is_refused_by_key_value_and_what_is_allowed(given, message):
     with pytest.raises(ConfigError, match=message):
         parse(Settings, given, "x")
+
+
+def test_a_file_of_settings_is_a_mapping(tmp_path: Path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("a: {b: 1}\n")
+    assert read_yaml(file) == {"a": {"b": 1}}
+    file.write_text("# nothing yet\n")
+    assert read_yaml(file) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b"- a\n", "must hold a mapping, got list"), (b"a: [\n", "cannot be read"), (b"\xff\xfe\xfa", "cannot be read")],
+)
+def test_a_file_that_holds_no_settings_is_refused_by_name(tmp_path: Path, content: bytes, problem: str):
+    file = tmp_path / "settings.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"settings\.yaml {problem}"):
+        read_yaml(file)

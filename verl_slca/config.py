@@ -1,7 +1,7 @@
 """Typed settings: one frozen dataclass per subsystem, unknown keys refused, defaults the paper's.
 
 A subsystem's dataclass lives beside its code; `parse` is how all of them are read, whether the mapping
-comes from verl's hydra config or from a yaml file.
+comes from verl's hydra config or from a YAML file (`read_yaml`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,29 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from verl_slca.errors import ConfigError
 
 T = TypeVar("T")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file of settings; {} where it is empty.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config: {path} cannot be read: {error}") from error
+    if values is not None and not isinstance(values, dict):
+        raise ConfigError(f"--config: {path} must hold a mapping, got {type(values).__name__}")
+    return values or {}
 
 
 def parse(cls: type[T], values: Mapping[str, Any] | None, where: str) -> T:

@@ -108,18 +108,10 @@ def read_tools_file(path: Path) -> list[dict[str, Any]]:
 
 
 def _simulator(config: Path | None) -> Simulator:
-    from verl_slca.config import parse
+    from verl_slca.config import parse, read_yaml
     from verl_slca.sgls.simulator import SglsConfig, Simulator
 
-    settings: Mapping[str, Any] | None = None
-    if config is not None:
-        import yaml
-
-        try:
-            settings = yaml.safe_load(config.read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{config}: {error}") from error
-    return Simulator(parse(SglsConfig, settings, str(config or "simulator")))
+    return Simulator(parse(SglsConfig, read_yaml(config) if config else None, str(config or "simulator")))
 
 
 def _needs_service() -> None:

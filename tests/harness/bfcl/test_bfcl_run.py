@@ -49,10 +49,14 @@ def test_a_server_that_dies_midway_costs_no_score_and_the_run_goes_on_later(load
     assert set(done["made_with"]["data"]) == {"live_parallel", "live_parallel/answers", "live_relevance"}
 
 
-def test_selfcheck(load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("version", ["v4", "v3"])
+def test_selfcheck(load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str) -> None:
     load("multi_turn")
-    assert slca_eval("selfcheck", "--tasks", "bfcl:all", "--limit", 25, "--output-dir", tmp_path / "check") == 0
+    folder = tmp_path / "check"
+    wanted = ("--tasks", "bfcl:all", "--bfcl-version", version, "--limit", 25, "--output-dir", folder)
+    assert slca_eval("selfcheck", *wanted) == 0
     assert "As expected." in capsys.readouterr().out
+    assert results(folder / "bfcl" / "gold")["made_with"]["version"] == version
 
 
 def test_export_writes_what_the_official_command_reads(load: Load, tmp_path: Path) -> None:

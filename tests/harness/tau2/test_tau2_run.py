@@ -54,6 +54,24 @@ def test_a_run_in_trials_gives_pass_k_and_saves_no_key(
     assert run(trials=3) == 2
 
 
+def test_a_run_is_graded_again_without_its_models(
+    run: Any, task: Tau2, tau2_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    right, lazy = (gold.scripts(task)[name] for name in ("gold", "noop"))
+    tau2_server.script = lambda id, body: (lazy if id == "mock/update_task_1/0" else right)(id, body)
+    assert run() == 0
+    tau2_server.requests.clear()
+    assert slca_eval("rescore", tmp_path / "run") == 0
+    assert tau2_server.requests == []
+    assert "tau2: every score is as it was." in capsys.readouterr().out
+    assert (tmp_path / "run/rescored/results.json").read_bytes() == (tmp_path / "run/results.json").read_bytes()
+    # A saved conversation in which the call was made is a success, whatever its score was.
+    path = tmp_path / "run" / "samples.jsonl"
+    path.write_text(path.read_text().replace('"scores": {"reward": 1.0', '"scores": {"reward": 0.0'))
+    assert slca_eval("rescore", tmp_path / "run") == 0
+    assert (tmp_path / "run/rescored/results.json").read_bytes() == (tmp_path / "run/results.json").read_bytes()
+
+
 def test_a_server_that_does_not_take_calls_apart_stops_the_run(
     run: Any, tau2_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
