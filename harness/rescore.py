@@ -67,7 +67,7 @@ def rescore(folder: Path, settings: Mapping[str, Any] | None, data: Path | None,
                 asyncio.run(_rescore_task(plan, samples, journal))
             results = run_results(plans, journal, config["asked"]["model"])
             journal.sort()
-        identities = {plan.task.name: plan.task.identity() for plan in plans}
+        identities = {plan.task.name: plan.identity for plan in plans}
         asked = {**config["asked"], "tasks": identities, "settings": dict(options.settings)}
         write_json(new / "config.json", {"asked": asked, "made_with": {**config["made_with"], "rescored_at": commit()}})
         write_json(new / "results.json", results)
@@ -115,7 +115,7 @@ def _options(
 
 def _check(folder: Path, config: Mapping[str, Any], plans: list[Plan], samples: Samples) -> None:
     for plan in plans:
-        before, now = config["asked"]["tasks"].get(plan.task.name, {}), plan.task.identity()
+        before, now = config["asked"]["tasks"].get(plan.task.name, {}), plan.identity
         if changed := differences({"data": before.get("data")}, {"data": now.get("data")}):
             lines = "\n".join(f"  {key}: {a!r} then, {b!r} now" for key, (a, b) in changed.items())
             raise ConfigError(
@@ -139,7 +139,7 @@ def _show_changes(
 ) -> None:
     for plan in plans:
         name = plan.task.name
-        for key, (then, now) in differences(config["asked"]["tasks"][name], plan.task.identity()).items():
+        for key, (then, now) in differences(config["asked"]["tasks"][name], plan.identity).items():
             console.print(f"{name}: {key}: {then!r} then, {now!r} now", markup=False, highlight=False, soft_wrap=True)
         one, other = scores_of(before, name), scores_of(after, name)
         changed = 0

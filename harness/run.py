@@ -91,11 +91,13 @@ class Plan:
 
     Attributes:
         total: samples the whole task has.
+        identity: the task's.
     """
 
     task: Task
     chosen: Sequence[Sample]
     total: int
+    identity: Mapping[str, Any]
 
 
 def make_plans(options: RunOptions) -> list[Plan]:
@@ -150,14 +152,14 @@ def _plan(task: Task, options: RunOptions) -> Plan:
     if options.limit is not None and options.limit < len(samples):
         picked = random.Random(options.sampling.seed).sample(range(len(samples)), options.limit)
         chosen = [samples[i] for i in sorted(picked)]
-    return Plan(task, chosen, len(samples))
+    return Plan(task, chosen, len(samples), task.identity())
 
 
 def _config(options: RunOptions, plans: Sequence[Plan], target: Target) -> dict[str, Any]:
     return {
         "asked": {
             "model": {"location": target.location, "name": target.name, "fingerprint": target.fingerprint},
-            "tasks": {plan.task.name: plan.task.identity() for plan in plans},
+            "tasks": {plan.task.name: plan.identity for plan in plans},
             "limit": options.limit,
             "sampling": asdict(options.sampling),
             "limits": asdict(options.limits),
@@ -314,7 +316,7 @@ def run_results(plans: Sequence[Plan], samples: Samples, model: Mapping[str, Any
             **summarise(plan.chosen, plan.task.metrics, samples.records(name)),
             "aggregates": dict(plan.task.aggregates(samples.records(name))),
             "partial": {"played": len(plan.chosen), "of": plan.total} if len(plan.chosen) < plan.total else None,
-            "made_with": plan.task.identity(),
+            "made_with": plan.identity,
         }
     return {
         "model": dict(model),

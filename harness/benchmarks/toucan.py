@@ -13,6 +13,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.benchmarks.task import Metric, Model, Outcome, Play, Rescore, Sample, TaskOptions
@@ -106,11 +107,13 @@ class Toucan:
         return problems
 
     def identity(self) -> dict[str, Any]:
-        """The data's hash and size, and the settings of scorer and simulator."""
+        """The data's hash and size, and the settings of scorer and simulator, with hashes of the files they name."""
+        files = {name: getattr(self._sgls, name) for name in ("replay", "initial_state")}
+        read = {name: {"path": path, "sha256": file_hash(Path(path))} for name, path in files.items() if path}
         return {
             "data": {"sha256": self._data_hash, "rows": len(self.rows)},
             "hierr": dataclasses.asdict(self._hierr),
-            "sgls": dataclasses.asdict(self._sgls),
+            "sgls": {**dataclasses.asdict(self._sgls), **read},
         }
 
     def samples(self) -> Sequence[Sample]:

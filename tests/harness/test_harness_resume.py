@@ -15,8 +15,7 @@ from slca_eval import quietly, run_arguments, samples
 
 from harness.benchmarks.toucan_gold import make_rows
 
-KILLS = 4
-"""Run with 20 before a release; each costs the start of a process."""
+KILLS = 20
 
 
 def test_a_finished_run_started_again_asks_nothing_and_changes_nothing(
@@ -44,6 +43,23 @@ def test_changed_settings_are_refused_with_the_keys_that_differ(
     ):
         assert line in message
     assert "another --output-dir" in message
+
+
+def test_changed_files_behind_the_settings_are_refused(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording, start, config = (tmp_path / name for name in ("recording.jsonl", "start.json", "config.yaml"))
+    recording.write_text('{"tool": "weather-now", "arguments": {"city": "City0"}, "response": "3 degrees"}\n')
+    start.write_text("{}")
+    config.write_text(f"sgls: {{backends: [replay, rules], replay: {recording}, initial_state: {start}}}\n")
+    assert run("--config", config) == 0
+    assert run("--config", config) == 0
+    recording.write_text(recording.read_text().replace("3", "4"))
+    start.write_text('{"weather": {"city": [{"id": 1}]}}')
+    assert run("--config", config) == 2
+    message = capsys.readouterr().err
+    assert "tasks.toucan.sgls.replay.sha256" in message
+    assert "tasks.toucan.sgls.initial_state.sha256" in message
 
 
 def test_speed_settings_may_change(run: Any, tmp_path: Path) -> None:
@@ -77,7 +93,7 @@ def test_a_sample_that_is_not_in_the_data_is_refused(
 def killed_and_finished(url: str, data: Path, folder: Path) -> None:
     """Runs the command in a process of its own, killed without warning `KILLS` times, then once to the end."""
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["harness.cli"])
+    processes.set_forkserver_preload(["harness.cli", "openai", "scipy.optimize"])  # else each child imports them
     path = folder / "samples.jsonl"
     dice = random.Random(0)
     for _ in range(KILLS):
