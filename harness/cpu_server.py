@@ -87,6 +87,12 @@ class Server:
 
     def chat_prompt(self, body: ChatRequest) -> list[int]:
         """Token ids of the conversation under the checkpoint's chat template, generation prompt included."""
+        if body.tools and "tools" not in str(self.tokenizer.chat_template):
+            raise RefusedError(
+                "the chat template of this checkpoint does not show tools, so the model would never see those of the "
+                "request; ask without them (BFCL: set bfcl.mode to prompt) or give it a template that does",
+                "tools_not_supported",
+            )
         messages = [_with_decoded_arguments(message) for message in body.messages]
         try:
             text = self.tokenizer.apply_chat_template(

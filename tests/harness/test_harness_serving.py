@@ -134,6 +134,19 @@ def test_our_own_server_speaks_the_api(checkpoint: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_tools_that_the_template_would_drop_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "deaf"
+    shutil.copytree(checkpoint, folder)
+    plain = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    (folder / "chat_template.jinja").write_text(plain)
+    with served(find(str(folder), None, 5.0), tmp_path / "server.log", 1, 0, ServingConfig()) as url:
+        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+        assert httpx.post(f"{url}/chat/completions", json=body, trust_env=False, timeout=60).status_code == 200
+        refused = httpx.post(f"{url}/chat/completions", json={**body, "tools": TOOLS[:1]}, trust_env=False, timeout=60)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "tools_not_supported")
+
+
+@pytest.mark.slow
 def test_a_checkpoint_is_scored_with_one_command_and_its_server_is_gone_after(
     checkpoint: Path, data: Path, tmp_path: Path
 ) -> None:
