@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -81,6 +83,7 @@ async def test_passing_trouble_is_retried(trouble):
         (refuse(429), "simulator_rate_limit"),
         (hang_up(), "simulator_unreachable"),
         (hang_up(20), "simulator_unreachable"),
+        (Answer(headers={"Content-Length": "some"}), "simulator_unreachable"),
         (garbage("<html>"), "simulator_malformed"),
         (garbage(b"\xff\xfe\x00"), "simulator_malformed"),
         (garbage("null"), "simulator_malformed"),
@@ -135,6 +138,17 @@ async def test_a_server_that_dies_and_comes_back_within_the_retries_costs_nothin
         done = await asking.complete(ASK)
     assert done.text == "ok"
     assert done.attempts > 1
+
+
+async def test_connections_that_the_server_has_closed_meanwhile_fail_no_request():
+    with MisbehavingServer(lambda body: reply("ok", delay=0.02)) as server:
+        asking = client(server, attempts=1)
+        for _ in range(3):
+            done = await asyncio.gather(*(asking.complete(ASK) for _ in range(5)))
+            assert [one.text for one in done] == ["ok"] * 5
+            server.die()
+            server.revive()
+            await asyncio.sleep(0.05)
 
 
 async def test_a_dead_server_is_unreachable():
@@ -199,6 +213,36 @@ async def test_loopback_ignores_proxies(monkeypatch):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with MisbehavingServer() as server:
         assert (await client(server).complete(ASK)).text == "ok"
+
+
+async def test_another_host_is_asked_through_the_proxy_of_the_environment(monkeypatch):
+    with MisbehavingServer() as server:
+        monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
+        config = LlmConfig("http://models.invalid/v1", "m", timeout=5.0, attempts=1)
+        assert (await LlmClient(config, SimulatorFault, "simulator").complete(ASK)).text == "ok"
+    assert server.requests[0].headers["host"] == "models.invalid"
+
+
+ONE_CALL = """
+import asyncio, sys
+from verl_slca.errors import SimulatorFault
+from verl_slca.llm_client import LlmClient, LlmConfig
+
+async def ask():
+    client = LlmClient(LlmConfig(sys.argv[1], "m"), SimulatorFault, "simulator")
+    print((await client.complete([{"role": "user", "content": "Say something."}])).text)
+
+asyncio.run(ask())
+asyncio.run(ask())
+"""
+
+
+def test_no_connection_is_left_open_when_a_loop_ends():
+    with MisbehavingServer() as server:
+        command = [sys.executable, "-X", "dev", "-c", ONE_CALL, server.url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["ok", "ok"]
+    assert "nclosed" not in done.stderr
 
 
 @pytest.mark.parametrize(
