@@ -1,4 +1,8 @@
 import asyncio
+import os
+import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from verl_slca.cpu_engine import Completion, GenerationEngine
 from verl_slca.errors import PolicyServerFault
+from verl_slca.reproducible import use_reproducible_kernels
 from verl_slca.sampling import Sampling, sample
 from verl_slca.seeds import derived_seed
 
@@ -83,6 +88,42 @@ def test_a_completion_does_not_depend_on_the_batch_it_ran_in(engine):
     together = engine.submit(PROMPT, Sampling(20, seed=7))
     assert together.result().token_ids == alone.token_ids
     assert len({tuple(future.result().token_ids) for future in crowd}) == 10
+
+
+def conversations(max_rows: int, pause: float) -> list[list[float]]:
+    """Log-probabilities of 8 conversations of two turns, sent in some order at some pace."""
+    torch.manual_seed(0)
+    sizes = SIZES | {"hidden_size": 128, "intermediate_size": 208, "head_dim": 32, "max_position_embeddings": 1024}
+    engine = GenerationEngine(Qwen2ForCausalLM(Qwen2Config(**sizes | {"num_attention_heads": 4})), max_rows, 1024)
+    drawn, rng = random.Random(0), random.Random(pause)
+    prompts = [drawn.choices(range(64), k=drawn.randrange(5, 400)) for _ in range(4) for _ in range(2)]
+    order = rng.sample(range(8), 8)
+    first, second = {}, {}
+    for i in order:
+        first[i] = engine.submit(prompts[i], Sampling(20, seed=i))
+        time.sleep(rng.random() * pause)
+    for i in order:
+        again = prompts[i] + first[i].result().token_ids + [5, 6]
+        second[i] = engine.submit(again, Sampling(20, seed=i))
+    log_probs = [first[i].result().log_probs + second[i].result().log_probs for i in range(8)]
+    engine.close()
+    return log_probs
+
+
+def test_not_one_bit_of_a_log_prob_depends_on_the_batch():
+    if not use_reproducible_kernels():
+        pytest.skip("this processor has no kernels that sum in one order for every number of rows")
+    # In a process of its own: MKL and OpenMP read their settings once.
+    code = (
+        "from test_cpu_engine import conversations as c; alone = c(1, 0.0); "
+        "assert c(8, 0.0) == alone; assert c(8, 0.02) == alone; assert c(3, 0.01) == alone"
+    )
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+    }
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
 def test_the_rollouts_of_one_prompt_share_its_prefill(engine):

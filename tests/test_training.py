@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ pytest.importorskip("verl")
 sys.path.insert(0, str(Path(__file__).parent / "adapters" / "cpu"))
 
 import tiny_model
+from recipe_training import train
 from transformers import AutoModelForCausalLM
 
 from verl_slca.prepare import write_parquet
@@ -22,16 +22,6 @@ from verl_slca.training_curve import draw_curve, read_steps
 
 pytestmark = [pytest.mark.verl, pytest.mark.slow]
 
-RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "quickstart"
-SMALL = [
-    "data.train_batch_size=4",
-    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-    "actor_rollout_ref.rollout.n=4",
-    "data.max_prompt_length=256",
-    "data.max_response_length=48",
-    "trainer.save_freq=1",
-    "trainer.n_gpus_per_node=1",
-]
 PING = {"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}}
 
 
@@ -47,19 +37,6 @@ def row(number: int) -> dict[str, Any]:
     }
 
 
-def train(directory: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    folders = {"WORLD": str(directory), "MODEL": str(directory / "model"), "OUTPUT": str(directory / "out")}
-    return subprocess.run(
-        ["bash", str(RECIPE / "run_rl.sh"), *SMALL, *overrides],
-        env={**os.environ, **folders, "PYTHON": sys.executable, "VERL_PLATFORM": "cpu", "HF_HUB_OFFLINE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("training")
@@ -71,7 +48,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_steps(directory: Path) -> subprocess.CompletedProcess[str]:
-    return train(directory, "trainer.total_training_steps=2")
+    return train(directory, directory / "model", directory / "out", "trainer.total_training_steps=2")
 
 
 def test_two_steps_train_and_leave_metrics_rollouts_and_a_checkpoint(two_steps, directory):
@@ -88,7 +65,7 @@ def test_two_steps_train_and_leave_metrics_rollouts_and_a_checkpoint(two_steps, 
 
 
 def test_started_again_it_resumes_from_its_last_checkpoint(two_steps, directory):
-    again = train(directory, "trainer.total_training_steps=3")
+    again = train(directory, directory / "model", directory / "out", "trainer.total_training_steps=3")
     assert again.returncode == 0, again.stdout[-4000:]
     assert "global_step_2" in again.stdout
     assert sorted(read_steps(directory / "out" / "metrics")) == [1, 2, 3]
@@ -98,7 +75,8 @@ def test_bad_data_stops_before_training_with_file_row_and_fix(directory):
     bad = row(0)
     bad["reward_model"]["ground_truth"]["gold_tool_calls"] = '[[{"name": "pong", "arguments": {}}]]'
     write_parquet([row(1), bad], directory / "bad.parquet")
-    result = train(directory, f"data.train_files={directory / 'bad.parquet'}")
+    files = f"data.train_files={directory / 'bad.parquet'}"
+    result = train(directory, directory / "model", directory / "out", files)
     assert result.returncode != 0
     assert "bad.parquet" in result.stdout
     assert "row 1: gold_tool_calls: 'pong' is not among the tools offered" in result.stdout

@@ -28,9 +28,10 @@ from transformers import PreTrainedModel
 
 from verl_slca.errors import PolicyServerFault
 from verl_slca.grouped_attention import use_grouped_attention
+from verl_slca.reproducible import use_reproducible_kernels
 from verl_slca.sampling import Sampling, sample, uniform_stream
 from verl_slca.seeds import derived_seed
-from verl_slca.slot_cache import SlotCache
+from verl_slca.slot_cache import SlotCache, whole_steps
 
 __all__ = ["Completion", "GenerationEngine", "Sampling", "derived_seed"]
 
@@ -89,16 +90,18 @@ class GenerationEngine:
                 f"{config.model_type}: layers of kind {', '.join(sorted(kinds))}; this engine serves models with full "
                 "attention only. Use rollout.name=vllm for others."
             )
+        use_reproducible_kernels()
         use_grouped_attention(model)
         self.model = model.eval()
         self.max_rows, self.max_length = max_rows, max_length
         self.generated_tokens = 0
-        self._cache = SlotCache(config.num_hidden_layers, max_rows)
+        rows = max_rows + max_rows % 2
+        self._cache = SlotCache(config.num_hidden_layers, rows)
         self._running: list[_Request] = []
-        self._tokens = np.zeros((max_rows, 0), dtype=np.int64)
-        self._lengths = np.zeros(max_rows, dtype=np.int64)
-        self._cached = np.zeros(max_rows, dtype=np.int64)
-        self._last_used = np.zeros(max_rows, dtype=np.int64)
+        self._tokens = np.zeros((rows, 0), dtype=np.int64)
+        self._lengths = np.zeros(rows, dtype=np.int64)
+        self._cached = np.zeros(rows, dtype=np.int64)
+        self._last_used = np.zeros(rows, dtype=np.int64)
         self._clock = itertools.count(1)
         self._waiting: deque[_Request] = deque()
         self._commands: deque[Callable[[], None]] = deque()
@@ -254,7 +257,7 @@ class GenerationEngine:
             self._reserve(length + len(request.uniforms))
             source, shared = self._longest_prefix(request.prompt)
             # A parked conversation that goes on keeps its row; else the row unused for longest is given up.
-            parked = np.arange(row, self.max_rows)
+            parked = np.arange(row, len(self._lengths))
             taken = (
                 source if row <= source and shared == self._cached[source] else parked[self._last_used[row:].argmin()]
             )
@@ -290,7 +293,9 @@ class GenerationEngine:
             width = int(self._lengths[batch[0]] - self._cached[batch[0]]) - 1
             while todo and width * (len(batch) + 1) <= PREFILL_TOKENS:
                 batch.append(todo.pop())
-            self._forward(torch.tensor(batch), np.array(batch), width)
+            # An even number of tokens, here and in `_decode`: vector code ends in a scalar loop that rounds otherwise,
+            # and feature sizes are multiples of 16 where vectors come in twos of 16.
+            self._forward(torch.tensor(batch), np.array(batch), width + width * len(batch) % 2)
         for source, row in twins:
             length = int(self._cached[source])
             self._cache.copy(source, row, length)
@@ -304,7 +309,8 @@ class GenerationEngine:
         before any query may look at it.
         """
         starts = self._cached[index]
-        read = int(starts.max()) + width
+        # In whole steps: the order of the sums over a row must not depend on how long the longest one is.
+        read = whole_steps(int(starts.max()) + width)
         self._reserve(read)
         positions = self._cache.address(rows, torch.from_numpy(starts), width, read)
         tokens = np.take_along_axis(self._tokens[index], positions.numpy(), axis=1)
@@ -325,7 +331,8 @@ class GenerationEngine:
         count = len(self._running)
         if count == 0:
             return
-        logits = self._forward(slice(0, count), np.arange(count), 1)
+        even = count + count % 2  # an odd one's parked neighbour computes its own next token, or overwrites nothing
+        logits = self._forward(slice(0, even), np.arange(even), 1)[:count]
         settings = [request.sampling for request in self._running]
         uniforms = [request.uniforms[len(request.sampled)] for request in self._running]
         tokens, log_probs = sample(logits, settings, torch.tensor(np.array(uniforms)))

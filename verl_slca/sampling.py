@@ -20,7 +20,7 @@ class Sampling:
         top_k: number of most likely tokens; -1 or 0 keeps all.
         stop_token_ids: a completion ends with (and includes) the first of these.
         seed: of this request's own random numbers. Equal prompt, weights and seed give the equal completion
-            whatever else is in the batch, up to floating-point ties.
+            whatever else is in the batch: bit for bit with `reproducible` kernels, else up to floating-point ties.
     """
 
     max_new_tokens: int

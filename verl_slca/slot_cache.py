@@ -13,7 +13,12 @@ import torch
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
-GROWTH_TOKENS = 256
+STEP_TOKENS = 256
+
+
+def whole_steps(tokens: int) -> int:
+    """`tokens`, rounded up to a multiple of `STEP_TOKENS`: the lengths that the cache has and is read in."""
+    return -(-tokens // STEP_TOKENS) * STEP_TOKENS
 
 
 class _SlotLayer(CacheLayerMixin):
@@ -78,10 +83,10 @@ class SlotCache(Cache):
         return positions
 
     def reserve(self, tokens: int) -> None:
-        """Room for `tokens` per row; grows in steps of `GROWTH_TOKENS` and keeps what is there."""
+        """Room for `tokens` per row; grows in whole steps and keeps what is there."""
         if tokens <= self.tokens:
             return
-        self.tokens = -(-tokens // GROWTH_TOKENS) * GROWTH_TOKENS
+        self.tokens = whole_steps(tokens)
         for tensor, layer, name in self._tensors():
             grown = tensor.new_zeros(*tensor.shape[:2], self.tokens, tensor.shape[3])
             grown[:, :, : tensor.shape[2]] = tensor

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("verl")
 
+import torch
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
@@ -37,14 +38,17 @@ def test_up_to_the_share_training_goes_on(lost, share):
 
 
 class Queue:
-    """The one call of verl's transfer queue that the trainer makes."""
+    """The one call of verl's transfer queue that the trainer makes; each reward is on two tokens."""
 
     def __init__(self, extra_fields: list[dict[str, Any]]) -> None:
         self.extra_fields = extra_fields
 
     def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
-        assert select_fields == ["extra_fields"]
-        return {"extra_fields": SimpleNamespace(tolist=lambda: [self.extra_fields[int(key)] for key in keys])}
+        found = [self.extra_fields[int(key)] for key in keys]
+        if select_fields == ["extra_fields"]:
+            return {"extra_fields": SimpleNamespace(tolist=lambda: found)}
+        rows = [torch.tensor([extra["reward"], 1.0]) for extra in found]
+        return dict.fromkeys(select_fields, torch.nested.nested_tensor(rows, layout=torch.jagged))
 
 
 @pytest.fixture
@@ -53,6 +57,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: "advantages")
     monkeypatch.setattr(PPOTrainerSync, "_compute_metrics", lambda self, batch, metrics: None)
+    monkeypatch.setattr(PPOTrainerSync, "_dump_generations", lambda self, **columns: setattr(self, "dumped", columns))
+    monkeypatch.setattr(PPOTrainerSync, "_log_rollout_data", lambda self, batch: None)
 
     def make(extra_fields: list[dict[str, Any]], slca: dict[str, Any], padding: int = 0) -> tuple[SlcaTrainerSync, Any]:
         monkeypatch.setattr(trainer, "tq", Queue(extra_fields))
@@ -89,3 +95,30 @@ def test_the_simulators_figures_are_summed_over_the_step(made):
     assert metrics["sgls/tokens"] == 90.0
     assert metrics["sgls/source/llm"] == 3.0
     assert metrics["sgls/latency_p50"] == pytest.approx(1e-3)
+
+
+def test_verls_own_numbers_leave_lost_rollouts_out(made):
+    kept, lost = {"reward_extra_info": {"fault": ""}}, {"reward_extra_info": {"fault": "judge_timeout"}}
+    counting, batch = made([{"reward": 3.0, **kept}, {"reward": -9.0, **lost}, {"reward": 5.0, **kept}], {})
+    metrics = {"critic/score/mean": 0.0, "critic/rewards/min": -8.0}
+    counting._compute_metrics(batch, metrics)
+    assert {name: metrics[f"critic/score/{name}"] for name in ("mean", "max", "min")} == {"mean": 5, "max": 6, "min": 4}
+    assert metrics["critic/rewards/min"] == 4.0
+    assert metrics["faults/lost"] == 1.0
+
+
+def test_dumped_rollouts_carry_their_numbers_and_lost_ones_no_score(made):
+    extra = [{"reward_extra_info": info} for info in infos("", "judge_timeout")]
+    dumping, batch = made(extra, {}, padding=1)
+    dumping._log_rollout_data(batch)
+    dumping._dump_generations(scores=[2.0, 0.0, 0.0], reward_extra_infos_dict={"uid": ["0", "1", "2"]}, gts=[1, 2, 3])
+    columns = {"uid": ["0", "1", "2"], "process": [1.0, 1.0, None], "fault": ["", "judge_timeout", None]}
+    assert dumping.dumped == {"scores": [2.0, None, 0.0], "reward_extra_infos_dict": columns, "gts": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(("faults", "kept"), [({"fault": ["", "judge_timeout"]}, [2.0, None]), ({}, [2.0, 0.0])])
+def test_validation_dumps_keep_verls_columns_and_lost_rollouts_have_no_score(made, faults, kept):
+    dumping, _ = made([], {})
+    columns = {"uid": ["a", "b"], **faults}
+    dumping._dump_generations(scores=[2.0, 0.0], reward_extra_infos_dict=columns)
+    assert dumping.dumped == {"scores": kept, "reward_extra_infos_dict": columns}

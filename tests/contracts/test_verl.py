@@ -112,6 +112,8 @@ def test_a_trainer_is_registered_by_name_and_computes_advantages_in_one_method()
     assert parameters(register_trainer) == ["name"]
     assert issubclass(PPOTrainerSync, PPOTrainer)
     assert parameters(PPOTrainer._compute_advantage) == ["batch", "metrics"]
+    assert {"scores", "reward_extra_infos_dict"} <= set(parameters(PPOTrainer._dump_generations))
+    assert parameters(PPOTrainer._log_rollout_data) == ["batch", "timing_raw", "rollout_data_dir"]
 
 
 def test_a_sampler_of_ours_can_be_named_in_the_config():

@@ -2,8 +2,9 @@
 
 The estimator works under any of verl's trainers. This one adds, for every training step, the mean of each
 number the reward function returned in `reward_extra_info`, the simulator's figures, and the count of rollouts
-lost to each kind of infrastructure fault; in validation a lost rollout has no reward instead of 0. When too many
-rollouts of a step are lost it stops, since the rest would be learning from noise.
+lost to each kind of infrastructure fault; the dumped rollouts carry the same numbers. A lost rollout has no score,
+where verl's own metrics, dumps and validation would have counted a 0. When too many rollouts of a step are lost it
+stops, since the rest would be learning from noise.
 """
 
 from __future__ import annotations
@@ -33,19 +34,35 @@ class SlcaTrainerSync(PPOTrainerSync):
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # verl branches on this name, not on the class
         self._max_lost_share = slca_config(config.algorithm).max_lost_share
+        self._infos: dict[str, dict[str, Any]] = {}
         super().__init__(config, *args, **kwargs)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        require_enough_left(
-            [extra.get("reward_extra_info", {}) for extra in _extra_fields(batch)], self._max_lost_share
-        )
+        require_enough_left([_info(extra) for extra in _extra_fields(batch).values()], self._max_lost_share)
         return super()._compute_advantage(batch, metrics)
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         extra_fields = _extra_fields(batch)
-        metrics.update(rollout_metrics(extra.get("reward_extra_info", {}) for extra in extra_fields))
-        metrics.update(figures.metrics(extra.get(SGLS_FIGURES) or {} for extra in extra_fields))
+        kept = [key for key, extra in extra_fields.items() if not _info(extra).get(FAULT)]
+        if len(kept) < len(extra_fields):
+            metrics.update(score_metrics(batch.partition_id, kept))
+        metrics.update(rollout_metrics(map(_info, extra_fields.values())))
+        metrics.update(figures.metrics(extra.get(SGLS_FIGURES) or {} for extra in extra_fields.values()))
+
+    def _log_rollout_data(self, batch: Any, *args: Any, **kwargs: Any) -> None:
+        self._infos = {key: _info(extra) for key, extra in _extra_fields(batch).items()}
+        super()._log_rollout_data(batch, *args, **kwargs)
+
+    def _dump_generations(
+        self, *, scores: list[float], reward_extra_infos_dict: dict[str, list], **columns: Any
+    ) -> None:
+        found = [self._infos.get(key, {}) for key in reward_extra_infos_dict["uid"]]  # {}: validation, or padding
+        names = dict.fromkeys(name for info in found for name in info)
+        infos = {name: [info.get(name) for info in found] for name in names} | reward_extra_infos_dict
+        lost = infos.get(FAULT, [""] * len(scores))
+        kept = [None if fault else score for fault, score in zip(lost, scores, strict=True)]
+        super()._dump_generations(scores=kept, reward_extra_infos_dict=infos, **columns)
 
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, infos: dict[str, list], *args: Any, **kwargs: Any
@@ -57,12 +74,29 @@ class SlcaTrainerSync(PPOTrainerSync):
         return metrics | fault_metrics(faults, prefix="val-faults")
 
 
-def _extra_fields(batch: Any) -> list[dict[str, Any]]:
-    """What agent loop and reward function sent along, one per rollout; rows that pad the batch have none."""
+def _extra_fields(batch: Any) -> dict[str, dict[str, Any]]:
+    """What agent loop and reward function sent along, by rollout; rows that pad the batch are none."""
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
     fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    found: list[dict[str, Any]] = fields.pop("extra_fields").tolist()
-    return found
+    return dict(zip(keys, fields.pop("extra_fields").tolist(), strict=True))
+
+
+def _info(extra: Mapping[str, Any]) -> dict[str, Any]:
+    return extra.get("reward_extra_info") or {}
+
+
+def score_metrics(partition: str, keys: Sequence[str]) -> dict[str, float]:
+    """verl's metrics of scores and rewards over these rollouts alone; {} for none."""
+    if not keys:
+        return {}
+    fields = {"score": "rm_scores", "rewards": "token_level_rewards"}
+    data = tq.kv_batch_get(keys=list(keys), partition_id=partition, select_fields=list(fields.values()))
+    sums = {name: [float(row.sum()) for row in data[field].unbind()] for name, field in fields.items()}
+    return {
+        f"critic/{name}/{kind}": value
+        for name, rows in sums.items()
+        for kind, value in (("mean", sum(rows) / len(rows)), ("max", max(rows)), ("min", min(rows)))
+    }
 
 
 def require_enough_left(infos: Sequence[Mapping[str, Any]], max_lost_share: float) -> None:

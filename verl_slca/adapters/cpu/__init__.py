@@ -13,11 +13,14 @@ from __future__ import annotations
 import os
 import warnings
 
+from verl_slca.reproducible import use_reproducible_kernels
+
 
 def register() -> None:
     """Everything above registered with the verl of this process."""
     # TransferQueue wants 8 threads per request and warns, several times a step, where there are fewer cores.
     os.environ.setdefault("TQ_NUM_THREADS", "1")
+    use_reproducible_kernels()
 
     # The platform first: verl asks for it as soon as one of the modules the others need is imported.
     from verl_slca.adapters.cpu import platform, workarounds
