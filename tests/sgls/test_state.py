@@ -215,6 +215,20 @@ CRM = [
 ]
 
 
+def test_clearing_one_server_leaves_the_things_of_another():
+    tools = [
+        declared(f"{server}-{name}", **parameters)
+        for server in ("work", "home")
+        for name, parameters in (("create_note", {"text": TEXT}), ("list_notes", {}), ("clear_notes", {}))
+    ]
+    call = Session(tools, prefix="")
+    call.value("work-create_note", text="agenda")
+    call.value("home-create_note", text="milk")
+    call.value("work-clear_notes")
+    assert "agenda" not in call("work-list_notes").content
+    assert "milk" in call("home-list_notes").content
+
+
 def test_seeded_things_are_all_there_are(tmp_path):
     path = tmp_path / "state.json"
     path.write_text(json.dumps(USERS))

@@ -113,32 +113,30 @@ class State:
             fine = action.effect in ("create", "list") and action.kind == entity.kind
             if entity.deleted and not fine and (name := _named_by(action, arguments, entity)):
                 return f"{entity.kind} {cut_json(name)}"
-        for scope, kind in self.closed:
+        for scope, kind in sorted(self.closed):  # one order in every process
             if action.effect != "create" and _compatible(scope, action.scope):
+                there = {entity.id for entity in self._of_kind(scope, kind) if not entity.deleted}
                 for name, value in _plain(arguments):
-                    if _names(action, _spelled(name), kind) and not self._exists(scope, kind, value):
+                    if _names(action, _spelled(name), kind) and str(value) not in there:
                         return f"{kind} {cut_json(str(value))}"
         return ""
 
     def listed(self, action: Action, arguments: Mapping[str, Any]) -> list[Entity]:
         """The things that a list or a search asked with `arguments` has to hold, newest first."""
-        of_kind = [e for e in reversed(self.entities) if e.kind == action.kind and _compatible(e.scope, action.scope)]
+        of_kind = self._of_kind(action.scope, action.kind)
         return [entity for entity in of_kind if not entity.deleted and entity.id_name and _fits(entity, arguments)]
 
     def removed(self, action: Action) -> set[str]:
         """Identifiers that a list must not hold."""
-        of_kind = (e for e in self.entities if e.kind == action.kind and _compatible(e.scope, action.scope))
-        return {entity.id for entity in of_kind if entity.deleted}
+        return {entity.id for entity in self._of_kind(action.scope, action.kind) if entity.deleted}
 
     def is_closed(self, action: Action) -> bool:
         """True when all things of the action's kind are known."""
         return any(kind == action.kind and _compatible(scope, action.scope) for scope, kind in self.closed)
 
-    def _exists(self, scope: tuple[str, ...], kind: str, value: Any) -> bool:
-        return any(
-            e.kind == kind and _compatible(e.scope, scope) and e.id == str(value) and not e.deleted
-            for e in self.entities
-        )
+    def _of_kind(self, scope: tuple[str, ...], kind: str) -> list[Entity]:
+        """The things of that kind, gone ones too, newest first."""
+        return [e for e in reversed(self.entities) if e.kind == kind and _compatible(e.scope, scope)]
 
     def _changed(
         self, action: Action, tool: CompiledTool, arguments: Mapping[str, Any], content: str
@@ -151,7 +149,8 @@ class State:
             return [*(entity for entity in self.entities if not made.is_same(entity)), made]
         target = self.found(action, arguments)
         if target is None and action.effect == "delete" and not list(_plain(arguments)):
-            return [replace(e, deleted=True) if e.kind == action.kind else e for e in self.entities]
+            gone = self._of_kind(action.scope, action.kind)
+            return [replace(entity, deleted=True) if entity in gone else entity for entity in self.entities]
         if target is None:
             name, value = _reference(action, tool, arguments)
             target = Entity(action.scope, action.kind, _spelled(name), str(value), {}, whole=False)
