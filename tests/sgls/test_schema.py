@@ -94,6 +94,14 @@ def test_the_alternative_that_was_meant_is_explained():
     assert texts(schema, {"at": 4}) == ["at: must be string or object, got 4"]
 
 
+def test_an_alternative_that_allows_nothing_is_not_offered():
+    assert texts({"anyOf": [False, {"required": ["a"]}]}, {}) == ["a: is required"]
+    assert texts({"properties": {"x": {"oneOf": [False, {"type": "string"}]}}}, {"x": 3}) == [
+        "x: must be string, got 3"
+    ]
+    assert texts({"anyOf": [False, False]}, {}) == ["arguments: must be nothing, got {}"]
+
+
 def test_numbers_that_json_lacks_and_monstrous_arguments_are_the_policys_error():
     anything = tool({})
     assert "finite" in str(anything.errors({"a": float("nan")})[0])
@@ -266,6 +274,12 @@ def test_a_pattern_that_turns_slow_on_an_argument_is_a_limit_not_a_verdict():
     compiled = tool({"properties": {"x": {"pattern": "^(?:q|z|qz)*(?:zq|q|z)*$(?<=!)"}}})
     with pytest.raises(SchemaLimitError, match="too long"):
         compiled.errors({"x": "qz" * 3000 + "!q"})
+
+
+def test_many_searches_share_one_time_limit():
+    compiled = tool({"properties": {"x": {"items": {"pattern": "\\s+$"}}}})
+    with pytest.raises(SchemaLimitError, match="too long"):
+        compiled.errors({"x": [" " * 5000 + "x"] * 200})
 
 
 def test_compilation_is_cached_by_content_and_untouched_by_later_changes():

@@ -67,6 +67,8 @@ def _alternatives(error: ValidationError) -> Iterator[ArgumentError]:
     """The errors of the one alternative that was meant, if that can be told; else what the alternatives are."""
     branches: dict[int, list[ValidationError]] = {}
     for inner in error.context or ():
+        if not inner.schema_path:  # of the alternative `false`, which is never meant
+            continue
         branches.setdefault(int(inner.schema_path[0]), []).append(inner)
     meant = [
         inner
@@ -94,6 +96,8 @@ def described(schema: Any) -> str:
         >>> described({"type": "array", "items": {"enum": ["a", "b"]}})
         'array of "a" or "b"'
     """
+    if schema is False:
+        return "nothing"
     if not isinstance(schema, dict) or not schema:
         return "any value"
     if "const" in schema:
@@ -102,7 +106,8 @@ def described(schema: Any) -> str:
         return _choices(schema["enum"])
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return " or ".join(dict.fromkeys(described(branch) for branch in schema[key][:_MAX_CHOICES]))
+            possible = [branch for branch in schema[key] if branch is not False]
+            return " or ".join(dict.fromkeys(map(described, possible[:_MAX_CHOICES]))) or "nothing"
     types = schema.get("type", "object" if "properties" in schema or "$ref" in schema else "any value")
     if types == "array" and isinstance(schema.get("items"), dict):
         return f"array of {described(schema['items'])}"

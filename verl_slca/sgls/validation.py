@@ -13,6 +13,7 @@ import ipaddress
 import json
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
 
-from verl_slca.sgls.patterns import search
+from verl_slca.sgls.patterns import SEARCH_SECONDS, search
 
 MAX_WORK = 100_000
 """Keyword evaluations (plus the length of each list or map they go through) in one validation."""
@@ -36,14 +37,16 @@ class SchemaLimitError(Exception):
 
 class _Budget(threading.local):
     left = 0
+    seconds = 0.0
 
 
 _budget = _Budget()
 
 
 def start_budget() -> None:
-    """Give the calling thread `MAX_WORK` for its next validation."""
+    """Give the calling thread `MAX_WORK`, and `SEARCH_SECONDS` for patterns, for its next validation."""
     _budget.left = MAX_WORK
+    _budget.seconds = SEARCH_SECONDS
 
 
 def _counted(check: Keyword) -> Keyword:
@@ -59,10 +62,13 @@ def _counted(check: Keyword) -> Keyword:
 
 def matches(pattern: str, text: str) -> bool:
     """Whether `pattern` matches anywhere in `text`. Raises `SchemaLimitError` when that takes too long."""
+    started = time.process_time()
     try:
-        return search(pattern, text)
+        return search(pattern, text, max(_budget.seconds, 1e-6))
     except TimeoutError as error:
         raise SchemaLimitError(f"pattern {pattern[:80]!r} took too long") from error
+    finally:
+        _budget.seconds -= time.process_time() - started
 
 
 _PLAIN_TYPES: dict[Any, tuple[type, ...]] = {
