@@ -215,12 +215,25 @@ async def test_loopback_ignores_proxies(monkeypatch):
         assert (await client(server).complete(ASK)).text == "ok"
 
 
-async def test_another_host_is_asked_through_the_proxy_of_the_environment(monkeypatch):
+@pytest.mark.parametrize("scheme", ["http://", ""])
+async def test_another_host_is_asked_through_the_proxy_of_the_environment(monkeypatch, scheme):
+    elsewhere = LlmConfig("http://models.invalid/v1", "m", timeout=5.0, attempts=1)
     with MisbehavingServer() as server:
-        monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
-        config = LlmConfig("http://models.invalid/v1", "m", timeout=5.0, attempts=1)
-        assert (await LlmClient(config, SimulatorFault, "simulator").complete(ASK)).text == "ok"
+        monkeypatch.setenv("http_proxy", server.url.replace("http://", scheme).removesuffix("/v1"))
+        assert (await LlmClient(elsewhere, SimulatorFault, "simulator").complete(ASK)).text == "ok"
     assert server.requests[0].headers["host"] == "models.invalid"
+
+
+async def test_a_proxy_of_another_kind_is_refused_unless_the_host_needs_none(monkeypatch):
+    elsewhere = LlmConfig("http://models.invalid/v1", "m", attempts=1)
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("all_proxy", "socks5://user:secret@127.0.0.1:1")
+    with pytest.raises(ConfigError, match="a socks5 proxy") as caught:
+        await LlmClient(elsewhere, SimulatorFault, "simulator").complete(ASK)
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("no_proxy", "models.invalid")
+    with pytest.raises(SimulatorFault, match="simulator_unreachable"):
+        await LlmClient(elsewhere, SimulatorFault, "simulator").complete(ASK)
 
 
 ONE_CALL = """

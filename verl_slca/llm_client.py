@@ -8,7 +8,9 @@ kinds. Connections belong to an event loop, and verl runs several in one process
 from __future__ import annotations
 
 import asyncio
+import atexit
 import email.utils
+import json
 import os
 import threading
 import time
@@ -19,11 +21,11 @@ from urllib.parse import urlsplit
 
 import tenacity
 
-from verl_slca.endpoint import connect, holds_secret
+from verl_slca.endpoint import holds_secret, open_session
 from verl_slca.errors import InfrastructureFault
 
 if TYPE_CHECKING:
-    import openai
+    import aiohttp
 
 FIRST_PAUSE = 0.5
 """Seconds before the second attempt; each further pause doubles. Up to as much is added at random."""
@@ -101,8 +103,22 @@ class _MalformedError(Exception):
     """The server answered 200 with something that is no completion."""
 
 
-_UNREADABLE = (ValueError, RecursionError, _MalformedError)
-"""What a body that is no JSON, or nests without end, or is no completion ends in."""
+class _StatusError(Exception):
+    """The server answered with an HTTP error.
+
+    Attributes:
+        status: its number.
+        retry_after: seconds the server asks to wait, 0 when it asks for nothing.
+    """
+
+    def __init__(self, status: int, retry_after: float, body: str) -> None:
+        super().__init__(f"HTTP {status}: {body}")
+        self.status = status
+        self.retry_after = retry_after
+
+
+_TROUBLE = (TimeoutError, ConnectionError, _StatusError, ValueError, RecursionError, _MalformedError)
+"""What a request can end in; the last three: a body that is no JSON, nests without end, or is no completion."""
 
 
 class LlmClient:
@@ -136,9 +152,7 @@ class LlmClient:
         Raises:
             InfrastructureFault: from the factory: the server failed, `config.attempts` times or for good.
         """
-        import openai  # not at the top: most processes never ask a model, and it costs each 0.8 s
-
-        client, slots, _ = await _line(self.config)
+        session, slots, _ = await _line(self.config)
         body: dict[str, Any] = {
             "model": self.config.model,
             # Policies can write lone surrogates, which no request can carry.
@@ -160,47 +174,61 @@ class LlmClient:
             ):
                 with attempt:
                     attempts += 1
-                    async with slots, asyncio.timeout(self.config.timeout):
-                        # The untyped request: half the time of the typed one, and no model classes for garbage.
-                        reply = await client.post("/chat/completions", cast_to=object, body=body)
-                        text, finished, prompt, completion = _read(reply)
-        except (openai.OpenAIError, TimeoutError, *_UNREADABLE) as error:
+                    async with slots:
+                        reply = await _post(session, f"{self.config.base_url.rstrip('/')}/chat/completions", body)
+                    text, finished, prompt, completion = _read(reply)
+        except _TROUBLE as error:
             self._raise(error)
         return Completion(text, finished, prompt, completion, time.perf_counter() - started, attempts)
 
     def _raise(self, error: Exception) -> NoReturn:
-        import openai
-
-        kind, detail = "error", str(error)
-        if isinstance(error, (TimeoutError, openai.APITimeoutError)):
+        detail = str(error)
+        if isinstance(error, TimeoutError):
             kind, detail = "timeout", f"no answer within {self.config.timeout} s"
-        elif isinstance(error, openai.APIConnectionError):
-            kind, detail = "unreachable", f"{error} {error.__cause__ or ''}".strip()
-        elif isinstance(error, openai.RateLimitError):
-            kind = "rate_limit"
-        elif isinstance(error, _UNREADABLE):
+        elif isinstance(error, ConnectionError):
+            kind = "unreachable"
+        elif not isinstance(error, _StatusError):
             kind = "malformed"
-        elif isinstance(error, openai.APIStatusError) and error.status_code < 500:
-            kind = "refused"
+        elif error.status == 429:
+            kind = "rate_limit"
+        else:
+            kind = "refused" if error.status < 500 else "error"
         # A server may repeat the key in its message. The cause is cut off: it holds the request with its headers.
         key = os.environ.get("OPENAI_API_KEY")
         detail = detail.replace(key, "***") if key else detail
         raise self._fault(f"{self._prefix}_{kind}", f"{self.config.base_url}: {detail[:_MAX_DETAIL]}") from None
 
 
-async def _opened(config: LlmConfig) -> AsyncGenerator[openai.AsyncOpenAI]:
-    """One client, closed with its event loop: `asyncio.run` ends by closing the loop's asynchronous generators."""
-    async with connect(config.base_url, config.timeout, connections=config.concurrency) as client:
-        yield client
+async def _post(session: aiohttp.ClientSession, url: str, body: Mapping[str, Any]) -> Any:
+    """The decoded answer. Raises one of `_TROUBLE`."""
+    import aiohttp  # not at the top: most processes never ask a model
+
+    try:
+        async with session.post(url, json=body) as response:
+            content = await response.read()
+    except aiohttp.ClientError as error:
+        if isinstance(error, TimeoutError):
+            raise
+        raise ConnectionError(str(error) or type(error).__name__) from error
+    if not response.ok:
+        wait = _retry_after(response.headers.get("Retry-After", ""))
+        raise _StatusError(response.status, wait, content[:_MAX_DETAIL].decode("utf-8", "replace"))
+    return json.loads(content)
 
 
-_Line = tuple["openai.AsyncOpenAI", asyncio.Semaphore, AsyncGenerator["openai.AsyncOpenAI"]]
+async def _opened(config: LlmConfig) -> AsyncGenerator[aiohttp.ClientSession]:
+    """One session, closed with its event loop: `asyncio.run` ends by closing the loop's asynchronous generators."""
+    async with open_session(config.base_url, config.timeout) as session:
+        yield session
+
+
+_Line = tuple["aiohttp.ClientSession", asyncio.Semaphore, AsyncGenerator["aiohttp.ClientSession"]]
 _lines: dict[tuple[asyncio.AbstractEventLoop, LlmConfig], _Line] = {}
 _guard = threading.Lock()
 
 
 async def _line(config: LlmConfig) -> _Line:
-    """What the running loop asks through: client, free slots, and what holds the client open."""
+    """What the running loop asks through: session, free slots, and what holds the session open."""
     key = (asyncio.get_running_loop(), config)
     if key not in _lines:
         opened = _opened(config)
@@ -212,31 +240,35 @@ async def _line(config: LlmConfig) -> _Line:
     return _lines[key]
 
 
+@atexit.register
+def _end_loops() -> None:
+    """The end that `asyncio.run` makes of a loop, for those that were stopped without it, as Ray's are."""
+    for loop in {loop for loop, _ in _lines}:
+        if not loop.is_running() and not loop.is_closed():
+            loop.run_until_complete(loop.shutdown_asyncgens())
+
+
 def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _passes(error: BaseException) -> bool:
     """Whether trouble of this kind may be over at the next attempt."""
-    import openai
-
-    if isinstance(error, openai.APIStatusError):
-        passing = error.status_code in (408, 409, 429) or error.status_code >= 500
-        return passing and _retry_after(error) <= MAX_RETRY_AFTER
-    return isinstance(error, (openai.APIConnectionError, TimeoutError, *_UNREADABLE))
+    if isinstance(error, _StatusError):
+        passing = error.status in (408, 409, 429) or error.status >= 500
+        return passing and error.retry_after <= MAX_RETRY_AFTER
+    return isinstance(error, _TROUBLE)
 
 
 def _pause(state: tenacity.RetryCallState) -> float:
     """Seconds until the next attempt: never less than the server asked for."""
     error = state.outcome.exception() if state.outcome else None
     grown = tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=MAX_PAUSE) + tenacity.wait_random(0, FIRST_PAUSE)
-    return max(grown(state), _retry_after(error))
+    return max(grown(state), error.retry_after if isinstance(error, _StatusError) else 0.0)
 
 
-def _retry_after(error: BaseException | None) -> float:
-    """Seconds that the answer's Retry-After asks for, 0 when it asks for nothing."""
-    headers = getattr(getattr(error, "response", None), "headers", {})
-    wanted = headers.get("retry-after", "")
+def _retry_after(wanted: str) -> float:
+    """Seconds that a Retry-After header asks for, 0 when it asks for nothing."""
     try:
         seconds = float(wanted)
     except ValueError:
