@@ -203,6 +203,8 @@ def test_draft_7_ignores_what_stands_beside_a_ref_and_2020_12_does_not():
         ({"properties": {"x": {"enum": "abc"}}}, "properties.x.enum", "list of values"),
         ({"properties": {"x": {"anyOf": []}}}, "properties.x.anyOf", "not empty"),
         ({"required": [1]}, "required", "property names"),
+        ({"dependencies": {"a": ["b"]}, "dependentRequired": "b"}, "dependentRequired", "lists of property names"),
+        ({"dependencies": {"a": {}}, "dependentSchemas": []}, "dependentSchemas", "object of schemas"),
         ({"properties": {"x": {"$ref": "#/$defs/gone"}}}, "properties.x.$ref", "inline it"),
         ({"properties": {"x": {"$ref": "http://example.com/a.json"}}}, "properties.x.$ref", "nothing outside"),
         ({"properties": {"x": {"$ref": "file:///etc/passwd"}}}, "properties.x.$ref", "nothing outside"),

@@ -283,7 +283,8 @@ class _Normaliser:
         node.pop("additionalItems", None)
         for name, needed in _mapping(node.pop("dependencies", None)).items():
             kind = "dependentRequired" if isinstance(needed, (list, str)) else "dependentSchemas"
-            node.setdefault(kind, {})[name] = [needed] if isinstance(needed, str) else needed
+            if isinstance(beside := node.setdefault(kind, {}), dict):  # else it is refused for its shape
+                beside[name] = [needed] if isinstance(needed, str) else needed
 
     def _required(self, node: dict[str, Any]) -> None:
         required = node.get("required")
