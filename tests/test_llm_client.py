@@ -201,11 +201,11 @@ async def test_no_more_requests_than_allowed_are_in_flight():
 async def test_the_key_is_sent_and_shown_nowhere_else(monkeypatch, caplog):
     caplog.set_level("DEBUG")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
-    with MisbehavingServer([refuse(401, message="wrong key sk-canary")]) as server:
+    with MisbehavingServer([refuse(401, message="wrong key: " + " sk-canary" * 99)]) as server:
         fault = await fault_of(server)
     assert server.requests[0].headers["authorization"] == "Bearer sk-canary"
     assert fault.kind == "simulator_refused"
-    assert "canary" not in str(fault) + repr(client(server).config) + caplog.text
+    assert "sk-" not in str(fault) + repr(client(server).config) + caplog.text
 
 
 async def test_loopback_ignores_proxies(monkeypatch):

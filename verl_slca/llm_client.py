@@ -212,7 +212,7 @@ async def _post(session: aiohttp.ClientSession, url: str, body: Mapping[str, Any
         raise ConnectionError(str(error) or type(error).__name__) from error
     if not response.ok:
         wait = _retry_after(response.headers.get("Retry-After", ""))
-        raise _StatusError(response.status, wait, content[:_MAX_DETAIL].decode("utf-8", "replace"))
+        raise _StatusError(response.status, wait, content.decode("utf-8", "replace"))
     return json.loads(content)
 
 
