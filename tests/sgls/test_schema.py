@@ -203,6 +203,11 @@ def test_draft_7_ignores_what_stands_beside_a_ref_and_2020_12_does_not():
         ({"properties": {"x": {"enum": "abc"}}}, "properties.x.enum", "list of values"),
         ({"properties": {"x": {"anyOf": []}}}, "properties.x.anyOf", "not empty"),
         ({"required": [1]}, "required", "property names"),
+        (
+            {"allOf": [{"patternProperties": {"(a|b)*": {}}}], "unevaluatedProperties": False},
+            "parameters",
+            "use additionalProperties",
+        ),
         ({"dependencies": {"a": ["b"]}, "dependentRequired": "b"}, "dependentRequired", "lists of property names"),
         ({"dependencies": {"a": {}}, "dependentSchemas": []}, "dependentSchemas", "object of schemas"),
         ({"properties": {"x": {"$ref": "#/$defs/gone"}}}, "properties.x.$ref", "inline it"),

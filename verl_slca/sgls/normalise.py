@@ -146,9 +146,16 @@ class _Normaliser:
         self.seen: dict[int, str] = {}
         self.lifted: dict[int, str] = {}
         self.definitions: dict[str, Any] = {}
+        self.words: set[str] = set()
 
     def run(self) -> dict[str, Any]:
         self.visit(self.root, self.where)
+        if {"unevaluatedProperties", "patternProperties"} <= self.words:
+            # jsonschema looks for evaluated properties with `re`, without a time limit.
+            raise DataError(
+                "unevaluatedProperties and patternProperties together are not supported; use additionalProperties",
+                self.where,
+            )
         if self.definitions:
             self.root["$defs"] = self.definitions
         check_chains(self.root, self.seen)
@@ -201,8 +208,7 @@ class _Normaliser:
             self._pattern(node["pattern"], _joined(path, "pattern"))
         for pattern in _mapping(node.get("patternProperties")):
             self._pattern(pattern, _joined(path, "patternProperties"))
-            if "unevaluatedProperties" in node:
-                raise DataError("unevaluatedProperties beside patternProperties is not supported", path)
+        self.words.update(node)
 
     def _reference(self, node: dict[str, Any], path: str) -> None:
         # Within one document the dynamic kinds resolve as the plain one does.
