@@ -1,8 +1,8 @@
 """BFCL as a task of the harness: the official checker's verdicts, on the official requests.
 
-What differs from the official command, on purpose: an answer that is empty or cannot be decoded is no abstention
-(the official verdict is kept beside ours, as ``official``); a sample that failed for reasons not the model's has no
-score; an overall is given only where all of its categories were scored.
+What differs from the official command, on purpose: an answer that is empty, cut off or cannot be decoded is no
+abstention (the official verdict is kept beside ours, as ``official``); a sample that failed for reasons not the
+model's has no score; an overall is given only where all of its categories were scored.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class BfclConfig:
         version: of the data and its scorer.
         mode: ``"fc"`` offers the functions as tools; ``"prompt"`` describes them in the official system prompt.
         lenient: forgive what stands around the calls (`decode.result_of`); such numbers do not compare.
+        stop_unread: end a run in which none of the first answers holds a call that can be read, since most often the
+            server's parser does not fit the model; false scores it to its end, for a model that makes no calls.
         sample_seconds: longest that scoring a sample, or playing a step of it, may take.
         memory: most that it may use, in MiB.
     """
@@ -53,6 +55,7 @@ class BfclConfig:
     version: Literal["v4", "v3"] = "v4"
     mode: Mode = "fc"
     lenient: bool = False
+    stop_unread: bool = True
     sample_seconds: float = 10.0
     memory: int = 1024
 
@@ -92,10 +95,12 @@ class Bfcl:
         return cls(Data(config.version), categories.selected(options.subsets), config)
 
     def identity(self) -> dict[str, Any]:
-        """The wheel's version, the settings, and the hash of every data file."""
+        """The wheel's version, the settings that scores depend on, and the hash of every data file."""
+        settings = dataclasses.asdict(self.config)
+        del settings["stop_unread"]
         return {
             "bfcl_eval": self.data.wheel,
-            **dataclasses.asdict(self.config),
+            **settings,
             "data": self.data.hashes(self._chosen),
         }
 
@@ -188,10 +193,10 @@ class Bfcl:
         kind = self._kinds[id]
         correct, unparsable, error_type, error = verdict["valid"], False, verdict["error_type"], verdict["error"]
         if not verdict["calls"]:
-            unparsable = kind not in categories.RELEVANCE or self._attempted(id, messages[-1])
+            unparsable = kind not in categories.RELEVANCE or truncated or self._attempted(id, messages[-1])
             if "irrelevance" in kind and unparsable:
                 correct, error_type = False, "irrelevance_error:unparsable"
-                error = "neither a call nor an abstention: empty, or a call that cannot be read"
+                error = "neither a call nor an abstention: empty, cut off, or a call that cannot be read"
         said["verdict"] = {"calls": verdict["calls"], "error_type": error_type, "error": error}
         scores = {"accuracy": float(correct), "official": float(verdict["valid"]), "unparsable": float(unparsable)}
         if truncated:
@@ -208,7 +213,7 @@ class _Watch:
 
     def __init__(self, config: BfclConfig) -> None:
         self._config = config
-        self._unread: int | None = 0
+        self._unread: int | None = 0 if config.stop_unread else None
 
     def look(self, sample: Sample, outcome: Outcome) -> None:
         """Count one more sample.
@@ -229,5 +234,6 @@ class _Watch:
                 f"bfcl: none of the first {self._unread} answers holds a call that can be read. Mode "
                 f"{self._config.mode!r} reads calls from {reads}. The last answer: {last[:400]}\n"
                 "Start the server with the tool parser and chat template of its model (vLLM: "
-                "--enable-auto-tool-choice --tool-call-parser NAME), or set bfcl.mode or bfcl.lenient."
+                "--enable-auto-tool-choice --tool-call-parser NAME), or set bfcl.mode or bfcl.lenient. If the model "
+                "just makes no calls, set bfcl.stop_unread to false, in a new run folder."
             )

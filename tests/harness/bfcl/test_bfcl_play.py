@@ -95,6 +95,7 @@ def test_no_calls_beside_a_text_is_the_text(load: Load, play: PlayOne) -> None:
 def test_a_reply_that_was_cut_off_is_truncated(load: Load, play: PlayOne) -> None:
     outcome = play(load("irrelevance"), lambda body: completion("Let me think", "length"), "irrelevance_0")
     assert outcome.status == "truncated"
+    assert outcome.scores == {"accuracy": 0.0, "official": 1.0, "unparsable": 1.0}
 
 
 def test_a_run_in_which_nothing_can_be_read_stops_and_says_how_it_reads(load: Load, play: PlayOne) -> None:
@@ -106,6 +107,8 @@ def test_a_run_in_which_nothing_can_be_read_stops_and_says_how_it_reads(load: Lo
         play(task, script, *ids)
     first = iter([message([("x", {})])])
     play(task, lambda body: next(first, "[calculate(area)]"), *ids)
+    assert play(load("simple_python", stop_unread=False), script, *ids).scores["unparsable"] == 1.0
+    assert task.identity() == load("simple_python", stop_unread=False).identity()
 
 
 def test_reasoning_stays_in_the_history(load: Load, play: PlayOne, server: ScriptedServer) -> None:
