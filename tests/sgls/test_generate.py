@@ -57,6 +57,7 @@ def test_seeds_vary_the_arguments():
         {"properties": {"a": {"type": "string", "minLength": 10**9}}, "required": ["a"]},
         {"properties": {"a": {"type": "array", "minItems": 10**9}}, "required": ["a"]},
         {"properties": {"a": {"allOf": [{"type": "string"}, {"type": "null"}]}}, "required": ["a"]},
+        {"properties": {"x": {"items": False, "minItems": 2}}, "required": ["x"]},
     ],
 )  # fmt: skip
 def test_a_schema_that_nothing_satisfies_is_a_data_error(schema):

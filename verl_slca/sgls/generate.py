@@ -200,12 +200,12 @@ class _Draw:
     def _array(self, node: Mapping[str, Any], name: str, depth: int) -> list[Any]:
         low = int(node.get("minItems", node.get(COUNT, 0)))
         high = int(node.get("maxItems", node.get(COUNT, max(low, 2))))
-        if low > 1000 or high < low:
-            raise _DeadEndError
         prefix = node.get("prefixItems", [])
         items = node.get("items", node.get("contains", True))
         if items is False:
             high = min(high, len(prefix))
+        if low > 1000 or high < low:
+            raise _DeadEndError
         deep = depth >= _MAX_DEPTH or (items is True and not prefix)
         count = low if deep and low else self.rng.randint(max(low, min(high, 0 if deep else 1)), min(high, low + 2))
         count = max(count, min(len(prefix), high), min(high, 1) if "contains" in node else 0)
