@@ -48,7 +48,7 @@ class Queue:
         if select_fields == ["extra_fields"]:
             return {"extra_fields": SimpleNamespace(tolist=lambda: found)}
         rows = [torch.tensor([extra["reward"], 1.0]) for extra in found]
-        return dict.fromkeys(select_fields, torch.nested.nested_tensor(rows, layout=torch.jagged))
+        return {"rm_scores": torch.nested.nested_tensor(rows, layout=torch.jagged)}
 
 
 @pytest.fixture

@@ -91,11 +91,13 @@ def score_metrics(partition: str, keys: Sequence[str]) -> dict[str, float]:
         return {}
     fields = {"score": "rm_scores", "rewards": "token_level_rewards"}
     data = tq.kv_batch_get(keys=list(keys), partition_id=partition, select_fields=list(fields.values()))
-    sums = {name: [float(row.sum()) for row in data[field].unbind()] for name, field in fields.items()}
+    # verl stores rewards of their own only where they differ from the scores.
+    rows = {name: data.get(field, data["rm_scores"]).unbind() for name, field in fields.items()}
+    sums = {name: [float(row.sum()) for row in found] for name, found in rows.items()}
     return {
         f"critic/{name}/{kind}": value
-        for name, rows in sums.items()
-        for kind, value in (("mean", sum(rows) / len(rows)), ("max", max(rows)), ("min", min(rows)))
+        for name, found in sums.items()
+        for kind, value in (("mean", sum(found) / len(found)), ("max", max(found)), ("min", min(found)))
     }
 
 
