@@ -15,7 +15,7 @@ from verl_slca.hierr.llm_judge import LlmJudge, rating_in
 from verl_slca.hierr.solved_judge import CompletenessChecker, SolvedJudge, solved_in
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from misbehaving_server import MisbehavingServer, hang_up, refuse, trickle
+from misbehaving_server import MisbehavingServer, hang_up, refuse, reply, trickle
 
 
 def asker(server, **changes):
@@ -47,6 +47,17 @@ async def test_a_judge_that_never_says_a_label_is_a_fault():
         with pytest.raises(JudgeFault, match="judge_unparsable"):
             await judge(server, verdicts=2).rate("q", ["r"], "reply")
         assert len(server.requests) == 2
+
+
+async def test_an_answer_that_was_cut_off_is_no_verdict_and_is_shown_again_in_part():
+    runaway = "Rating: very poor\n" * 1000
+    with MisbehavingServer([reply(runaway, finish="length"), reply(None), "Rating: good"]) as server:
+        assert await judge(server).rate("q", ["r"], "reply") == 0.75
+    first, second = (one["content"] for one in server.requests[2].body["messages"] if one["role"] == "assistant")
+    assert (len(first) < 2100, second) == (True, "(nothing)")
+    said = "judge_unparsable: no verdict in 3 answers, last: cut off at max_tokens"
+    with MisbehavingServer([reply(runaway, finish="length")]) as server, pytest.raises(JudgeFault, match=said):
+        await judge(server).rate("q", ["r"], "reply")
 
 
 async def test_passing_trouble_is_retried():

@@ -17,6 +17,8 @@ from verl_slca.disk_cache import Cache, CacheConfig, DiskCache
 from verl_slca.errors import JudgeFault
 from verl_slca.llm_client import LlmClient, LlmConfig
 
+MAX_SAID_CHARS = 2_000
+"""Longest part of an unusable answer that the model is shown when it is asked again."""
 _CUT = "...(cut)..."
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 
@@ -66,7 +68,7 @@ class Asker:
     async def ask(
         self, instructions: str, shown: str, reminder: str, read: Callable[[str], Any], seed: int | None = None
     ) -> str:
-        """The model's first answer in which `read` finds a verdict.
+        """The model's first answer in which `read` finds a verdict; one that was cut off has none.
 
         Args:
             instructions: system message.
@@ -89,13 +91,14 @@ class Asker:
         self, messages: list[dict[str, str]], reminder: str, read: Callable[[str], Any], seed: int | None
     ) -> str:
         said = list(messages)
-        text = ""
         for _ in range(self.config.verdicts):
-            text = (await self._client.complete(said, seed)).text
-            if read(text) is not None:
-                return text.encode("utf-8", "replace").decode()  # a lone surrogate is in no verdict, and in no file
-            said += [{"role": "assistant", "content": text}, {"role": "user", "content": reminder}]
-        raise JudgeFault("judge_unparsable", f"no verdict in {self.config.verdicts} answers, last: {text[-200:]!r}")
+            done = await self._client.complete(said, seed)
+            if done.finished and read(done.text) is not None:
+                return done.text.encode("utf-8", "replace").decode()  # half a surrogate is in no verdict, and no file
+            shown = cut_middle(done.text, MAX_SAID_CHARS, _CUT) or "(nothing)"
+            said += [{"role": "assistant", "content": shown}, {"role": "user", "content": reminder}]
+        last = f"{'' if done.finished else 'cut off at max_tokens, '}{done.text[-200:]!r}"
+        raise JudgeFault("judge_unparsable", f"no verdict in {self.config.verdicts} answers, last: {last}")
 
     def _key(self, messages: list[dict[str, str]], reminder: str, seed: int | None) -> str:
         used = self.config
