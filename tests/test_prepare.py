@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from verl_slca.cli import app
 from verl_slca.errors import DataError
-from verl_slca.prepare import check_file, write_parquet
+from verl_slca.prepare import check_file, prepare_files, write_parquet
 
 PING = {
     "type": "function",
@@ -146,6 +146,21 @@ def test_the_command_reports_a_good_file(tmp_path):
     result = CliRunner().invoke(app, ["prepare", str(path)])
     assert result.exit_code == 0
     assert "2 rows, 2 tools offered: good to train on" in result.output
+
+
+def test_what_is_converted_is_written_under_a_parquet_name_only(tmp_path):
+    path = tmp_path / "rows.parquet"
+    write_parquet([row()], path)
+    with pytest.raises(DataError, match=r"rl\.jsonl.*ends in \.parquet"):
+        prepare_files([path], None, None, tmp_path / "rl.jsonl", "rl")
+    assert not (tmp_path / "rl.jsonl").exists()
+
+
+def test_a_file_that_is_no_text_is_named_with_its_line(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    write_parquet([row()], path)
+    with pytest.raises(DataError, match=r"rows\.jsonl line 1: not valid JSON .*utf-8"):
+        check_file(path)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="real Toucan rows are not here")

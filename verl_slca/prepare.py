@@ -65,7 +65,7 @@ def prepare_files(
         console: where to print.
 
     Raises:
-        DataError: a file cannot be used, or nothing is left after conversion.
+        DataError: a file cannot be used, or nothing is left after conversion; `output` names another kind of file.
     """
     console = console or Console(soft_wrap=True)
     tokenizer = None
@@ -79,6 +79,8 @@ def prepare_files(
             tools = sum(len(row.tools) for row in rows)
             console.print(f"{path}: {len(rows)} rows, {tools} tools offered: good to train on")
         return
+    if output.suffix != ".parquet":
+        raise DataError("what is written is parquet; give a name that ends in .parquet", where=f"--output {output}")
     converted: list[dict[str, Any]] = []
     for path in paths:
         found, problems = toucan.convert(path, shape)

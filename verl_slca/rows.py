@@ -135,7 +135,7 @@ def read_records(path: str | Path) -> Iterator[Mapping[str, Any]]:
         for batch in table.iter_batches(batch_size=256):
             yield from batch.to_pylist()
     elif path.suffix == ".jsonl":
-        with path.open(encoding="utf-8") as lines:
+        with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield _object(line, f"{path} line {number}")
@@ -367,9 +367,9 @@ def _mapping(value: Any, column: str, where: str) -> dict[str, Any]:
     return value
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
+def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value = json.loads(line.decode("utf-8"))
     except ValueError as error:
         raise DataError(f"not valid JSON ({error}): {_shown(line)}", where=where) from error
     if not isinstance(value, dict):
