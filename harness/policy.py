@@ -109,6 +109,24 @@ async def complete(client: openai.AsyncOpenAI, body: Mapping[str, Any], headers:
     return reply  # type: ignore[return-value]
 
 
+async def drops_tools(client: openai.AsyncOpenAI, model: str, trace: str) -> bool:
+    """Whether the model behind a server never sees the tools of a request: they cost it no prompt token.
+
+    Chat templates without tools are rendered by most servers without a word, and the model then seems to abstain.
+    False where the server does not count tokens, or cannot be asked.
+    """
+    tool = {"type": "function", "function": {"name": "find_order", "description": "Look up an order by its id."}}
+    counts: list[int | None] = []
+    for offered in ({}, {"tools": [tool]}):
+        body = {"model": model, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1, **offered}
+        try:
+            reply = await complete(client, body, trace_headers(trace, len(counts)))
+        except (PolicyServerFault, ContextOverflowError):
+            return False
+        counts.append((reply.get("usage") or {}).get("prompt_tokens"))
+    return bool(counts[0]) and counts[0] == counts[1]
+
+
 async def within_context(request: Callable[[int | None], Awaitable[dict[str, Any]]], max_tokens: int) -> dict[str, Any]:
     """The reply to a request for at most `max_tokens`, or for what the context has left, where that is less.
 

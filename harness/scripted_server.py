@@ -67,6 +67,7 @@ class ScriptedServer:
         except Exception as error:  # a script is foreign code; its caller sees a broken server, as it should
             return error_reply(500, f"the script failed on sample {sample!r}: {error!r}")
         spent = sum(len(str(each.get("content") or "")) for each in body["messages"])
+        spent += len(json.dumps(body.get("tools") or ""))
         return completion_reply(message, prompt=1 + spent // 4, used=1 + len(json.dumps(message)) // 4)
 
     def close(self) -> None:

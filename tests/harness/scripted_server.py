@@ -54,7 +54,7 @@ class ScriptedServer(scripted_server.ScriptedServer):
         self.bodies.append(body)
         time.sleep(self.delay)
         reply = self.script(body)
-        return reply if isinstance(reply, Reply) else completion(reply)
+        return reply if isinstance(reply, Reply) else completion(reply, prompt=100 + len(body.get("tools") or ()))
 
 
 def completion(reply: str | dict[str, Any], finish: str = "stop", prompt: int = 100, used: int = 10) -> Reply:

@@ -21,7 +21,7 @@ from harness.benchmarks.bfcl.episode import Conversation, play_multi, play_singl
 from harness.benchmarks.bfcl.names import Mode, originals
 from harness.benchmarks.bfcl.pool import Pool, opened
 from harness.benchmarks.task import Metric, Model, Outcome, Play, Rescore, Sample, TaskOptions
-from harness.policy import ContextOverflowError
+from harness.policy import ContextOverflowError, drops_tools
 from harness.records import Record
 from verl_slca.config import parse
 from verl_slca.errors import ConfigError
@@ -120,6 +120,12 @@ class Bfcl:
 
             async def play(sample: Sample) -> Outcome:
                 outcome = await self._play(sample, model, pool)
+                if watch.wonders(outcome) and await drops_tools(model.client, model.name, f"bfcl/{sample.id}"):
+                    raise ConfigError(
+                        f"bfcl: {model.name} never sees the tools it is offered: a request with one has as many prompt "
+                        "tokens as one without, so its chat template does not show them. Serve it with a template "
+                        "that does, or set bfcl.mode to prompt"
+                    )
                 watch.look(sample, outcome)
                 return outcome
 
@@ -214,6 +220,14 @@ class _Watch:
     def __init__(self, config: BfclConfig) -> None:
         self._config = config
         self._unread: int | None = 0 if config.stop_unread else None
+        self._trusting = config.mode == "prompt"
+
+    def wonders(self, outcome: Outcome) -> bool:
+        """True once in a run: for the first sample, in FC mode, in which the model called nothing."""
+        if self._trusting or outcome.status == "model_error" or outcome.trajectory["verdict"]["calls"]:
+            return False
+        self._trusting = True
+        return True
 
     def look(self, sample: Sample, outcome: Outcome) -> None:
         """Count one more sample.

@@ -93,9 +93,16 @@ def test_no_calls_beside_a_text_is_the_text(load: Load, play: PlayOne) -> None:
 
 
 def test_a_reply_that_was_cut_off_is_truncated(load: Load, play: PlayOne) -> None:
-    outcome = play(load("irrelevance"), lambda body: completion("Let me think", "length"), "irrelevance_0")
+    outcome = play(load("irrelevance"), lambda body: completion("Let me think", "length", prompt=0), "irrelevance_0")
     assert outcome.status == "truncated"
     assert outcome.scores == {"accuracy": 0.0, "official": 1.0, "unparsable": 1.0}
+
+
+def test_a_server_that_drops_the_tools_ends_the_run_before_it_seems_to_abstain(load: Load, play: PlayOne) -> None:
+    deaf = lambda body: completion("I cannot help.", prompt=30)  # noqa: E731
+    with pytest.raises(ConfigError, match=r"never sees the tools.*bfcl\.mode to prompt"):
+        play(load("irrelevance"), deaf, "irrelevance_0")
+    assert play(load("irrelevance", mode="prompt"), deaf, "irrelevance_0").status == "ok"
 
 
 def test_a_run_in_which_nothing_can_be_read_stops_and_says_how_it_reads(load: Load, play: PlayOne) -> None:
