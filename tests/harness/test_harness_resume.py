@@ -165,7 +165,8 @@ def test_two_folders_made_alike_hold_alike_results(server: ScriptedServer, run: 
 
 def test_ctrl_c_says_how_to_go_on_and_keeps_what_is_done(server: ScriptedServer, data: Path, tmp_path: Path) -> None:
     server.delay = 0.3
-    command = [sys.executable, "-m", "harness", *map(str, run_arguments(server.url, data, tmp_path / "run"))]
+    arguments = run_arguments(server.url, data, tmp_path / "run", "--concurrency", 2)  # the rest are still to come
+    command = [sys.executable, "-m", "harness", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     path = tmp_path / "run/samples.jsonl"
     while not (path.exists() and path.stat().st_size):
