@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from harness.records import Usage
 from verl_slca.episode import Action
-from verl_slca.errors import PolicyServerFault
+from verl_slca.errors import ConfigError, PolicyServerFault
 from verl_slca.parsing import call_from, render_call
 from verl_slca.seeds import derived_seed
 from verl_slca.trajectory import ToolCall, ToolResult
@@ -109,11 +109,14 @@ async def complete(client: openai.AsyncOpenAI, body: Mapping[str, Any], headers:
     return reply  # type: ignore[return-value]
 
 
-async def drops_tools(client: openai.AsyncOpenAI, model: str, trace: str) -> bool:
-    """Whether the model behind a server never sees the tools of a request: they cost it no prompt token.
+async def check_tools_are_seen(client: openai.AsyncOpenAI, model: str, trace: str) -> None:
+    """Check that the model behind a server sees the tools of a request: they cost it prompt tokens.
 
-    Chat templates without tools are rendered by most servers without a word, and the model then seems to abstain.
-    False where the server does not count tokens, or cannot be asked.
+    Most servers render a chat template without tools without a word, and the model then seems to abstain. Nothing is
+    said where the server does not count tokens, or cannot be asked.
+
+    Raises:
+        ConfigError: a request with a tool has as many prompt tokens as one without.
     """
     tool = {"type": "function", "function": {"name": "find_order", "description": "Look up an order by its id."}}
     counts: list[int | None] = []
@@ -122,9 +125,14 @@ async def drops_tools(client: openai.AsyncOpenAI, model: str, trace: str) -> boo
         try:
             reply = await complete(client, body, trace_headers(trace, len(counts)))
         except (PolicyServerFault, ContextOverflowError):
-            return False
+            return
         counts.append((reply.get("usage") or {}).get("prompt_tokens"))
-    return bool(counts[0]) and counts[0] == counts[1]
+    if counts[0] and counts[0] == counts[1]:
+        raise ConfigError(
+            f"{model} never sees the tools it is offered: a request with one has as many prompt tokens as one without, "
+            "so its chat template does not show them. Serve it with a template that does; else BFCL can be asked with "
+            "bfcl.mode: prompt, and Toucan rows can hold their tools in the system message"
+        )
 
 
 async def within_context(request: Callable[[int | None], Awaitable[dict[str, Any]]], max_tokens: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.benchmarks.task import Metric, Model, Outcome, Play, Rescore, Sample, TaskOptions
-from harness.policy import ChatPolicy, ContextOverflowError
+from harness.policy import ChatPolicy, ContextOverflowError, check_tools_are_seen
 from harness.records import Record, Usage, file_hash
 from verl_slca.config import parse
 from verl_slca.episode import Limits, run_episode
@@ -129,7 +129,10 @@ class Toucan:
         if warning := family_warning(model.name, judged_by, played_by):
             _log.warning("%s", warning)
 
+        trusting = False
+
         async def play(sample: Sample) -> Outcome:
+            nonlocal trusting
             row = self.rows[sample.id]
             sampling = dataclasses.replace(model.sampling, seed=derived_seed(model.sampling.seed, sample.id))
             trace = f"{self.name}/{sample.id}"
@@ -139,6 +142,9 @@ class Toucan:
             except ContextOverflowError as error:
                 reason = f"the prompt does not fit the model's context: {error}"
                 return Outcome("model_error", reason, scores=dict.fromkeys(METRICS, 0.0), usage=policy.usage)
+            if row.template_tools and not trajectory.calls and not trusting:
+                trusting = True
+                await check_tools_are_seen(model.client, model.name, trace)
             return await self._scored(trajectory, row, policy.usage, policy.fault, judge)
 
         yield play

@@ -55,7 +55,19 @@ def test_tools_that_are_not_in_the_prompt_are_sent_beside_it(
         del row["prompt"][0]
     write_rows(data, rows)
     run()
-    assert all(body["tools"] == json.loads(rows[0]["tools"]) for body in server.bodies)
+    played = [body for body in server.bodies if body["messages"][-1]["content"] != "Hello."]
+    assert len(played) == 4
+    assert all(body["tools"] == json.loads(rows[0]["tools"]) for body in played)
+
+
+def test_a_server_that_drops_the_tools_ends_the_run(
+    server: ScriptedServer, run: Any, data: Path, tmp_path: Path
+) -> None:
+    rows = make_rows(1)
+    del rows[0]["prompt"][0]
+    write_rows(data, rows)
+    server.script = lambda body: completion("Hello there!", prompt=30)
+    assert run() == 2
 
 
 def test_redundant_duplicate_and_invalid_calls_are_counted(

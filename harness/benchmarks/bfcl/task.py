@@ -21,7 +21,7 @@ from harness.benchmarks.bfcl.episode import Conversation, play_multi, play_singl
 from harness.benchmarks.bfcl.names import Mode, originals
 from harness.benchmarks.bfcl.pool import Pool, opened
 from harness.benchmarks.task import Metric, Model, Outcome, Play, Rescore, Sample, TaskOptions
-from harness.policy import ContextOverflowError, drops_tools
+from harness.policy import ContextOverflowError, check_tools_are_seen
 from harness.records import Record
 from verl_slca.config import parse
 from verl_slca.errors import ConfigError
@@ -120,12 +120,8 @@ class Bfcl:
 
             async def play(sample: Sample) -> Outcome:
                 outcome = await self._play(sample, model, pool)
-                if watch.wonders(outcome) and await drops_tools(model.client, model.name, f"bfcl/{sample.id}"):
-                    raise ConfigError(
-                        f"bfcl: {model.name} never sees the tools it is offered: a request with one has as many prompt "
-                        "tokens as one without, so its chat template does not show them. Serve it with a template "
-                        "that does, or set bfcl.mode to prompt"
-                    )
+                if watch.wonders(outcome):
+                    await check_tools_are_seen(model.client, model.name, f"bfcl/{sample.id}")
                 watch.look(sample, outcome)
                 return outcome
 

@@ -100,7 +100,7 @@ def test_a_reply_that_was_cut_off_is_truncated(load: Load, play: PlayOne) -> Non
 
 def test_a_server_that_drops_the_tools_ends_the_run_before_it_seems_to_abstain(load: Load, play: PlayOne) -> None:
     deaf = lambda body: completion("I cannot help.", prompt=30)  # noqa: E731
-    with pytest.raises(ConfigError, match=r"never sees the tools.*bfcl\.mode to prompt"):
+    with pytest.raises(ConfigError, match=r"never sees the tools.*bfcl\.mode: prompt"):
         play(load("irrelevance"), deaf, "irrelevance_0")
     assert play(load("irrelevance", mode="prompt"), deaf, "irrelevance_0").status == "ok"
 
