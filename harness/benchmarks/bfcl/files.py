@@ -51,7 +51,7 @@ def written(folder: Path, version: str) -> tuple[str, ...]:
     """
     kinds = tuple(kind for kind in categories.GROUPS["all"] if result_path(kind, version, folder).exists())
     if not kinds:
-        raise DataError(f"no BFCL_{version}_*_result.json of any category", str(folder))
+        raise DataError(f"no BFCL_{version}_*_result.json of any category; versions are v4 and v3", str(folder))
     return kinds
 
 
