@@ -1,5 +1,6 @@
 """A run that was stopped, in whatever way, and started again; and runs that must not be mixed."""
 
+import functools
 import multiprocessing
 import random
 import signal
@@ -167,7 +168,10 @@ def test_ctrl_c_says_how_to_go_on_and_keeps_what_is_done(server: ScriptedServer,
     server.delay = 0.3
     arguments = run_arguments(server.url, data, tmp_path / "run", "--concurrency", 2)  # the rest are still to come
     command = [sys.executable, "-m", "harness", *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # background jobs of a shell ignore it
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=heeding
+    )
     path = tmp_path / "run/samples.jsonl"
     while not (path.exists() and path.stat().st_size):
         assert process.poll() is None
