@@ -58,7 +58,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: "advantages")
     monkeypatch.setattr(PPOTrainerSync, "_compute_metrics", lambda self, batch, metrics: None)
     monkeypatch.setattr(PPOTrainerSync, "_dump_generations", lambda self, **columns: setattr(self, "dumped", columns))
-    monkeypatch.setattr(PPOTrainerSync, "_log_rollout_data", lambda self, batch: None)
 
     def make(extra_fields: list[dict[str, Any]], slca: dict[str, Any], padding: int = 0) -> tuple[SlcaTrainerSync, Any]:
         monkeypatch.setattr(trainer, "tq", Queue(extra_fields))
@@ -108,9 +107,9 @@ def test_verls_own_numbers_leave_lost_rollouts_out(made):
 
 
 def test_dumped_rollouts_carry_their_numbers_and_lost_ones_no_score(made):
-    extra = [{"reward_extra_info": info} for info in infos("", "judge_timeout")]
+    extra = [{"reward": 1.0, "reward_extra_info": info} for info in infos("", "judge_timeout")]
     dumping, batch = made(extra, {}, padding=1)
-    dumping._log_rollout_data(batch)
+    dumping._compute_metrics(batch, {})
     dumping._dump_generations(scores=[2.0, 0.0, 0.0], reward_extra_infos_dict={"uid": ["0", "1", "2"]}, gts=[1, 2, 3])
     columns = {"uid": ["0", "1", "2"], "process": [1.0, 1.0, None], "fault": ["", "judge_timeout", None]}
     assert dumping.dumped == {"scores": [2.0, None, 0.0], "reward_extra_infos_dict": columns, "gts": [1, 2, 3]}

@@ -114,6 +114,8 @@ def test_a_trainer_is_registered_by_name_and_computes_advantages_in_one_method()
     assert parameters(PPOTrainer._compute_advantage) == ["batch", "metrics"]
     assert {"scores", "reward_extra_infos_dict"} <= set(parameters(PPOTrainer._dump_generations))
     assert parameters(PPOTrainer._log_rollout_data) == ["batch", "timing_raw", "rollout_data_dir"]
+    fit = inspect.getsource(PPOTrainer.fit)
+    assert 0 < fit.index("self._compute_metrics(") < fit.index("self._log_rollout_data("), "dumps come before metrics"
 
 
 def test_a_sampler_of_ours_can_be_named_in_the_config():

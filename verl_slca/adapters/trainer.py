@@ -44,15 +44,12 @@ class SlcaTrainerSync(PPOTrainerSync):
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         extra_fields = _extra_fields(batch)
-        kept = [key for key, extra in extra_fields.items() if not _info(extra).get(FAULT)]
-        if len(kept) < len(extra_fields):
+        self._infos = {key: _info(extra) for key, extra in extra_fields.items()}  # the step's rollouts are dumped next
+        kept = [key for key, info in self._infos.items() if not info.get(FAULT)]
+        if len(kept) < len(self._infos):
             metrics.update(score_metrics(batch.partition_id, kept))
-        metrics.update(rollout_metrics(map(_info, extra_fields.values())))
+        metrics.update(rollout_metrics(self._infos.values()))
         metrics.update(figures.metrics(extra.get(SGLS_FIGURES) or {} for extra in extra_fields.values()))
-
-    def _log_rollout_data(self, batch: Any, *args: Any, **kwargs: Any) -> None:
-        self._infos = {key: _info(extra) for key, extra in _extra_fields(batch).items()}
-        super()._log_rollout_data(batch, *args, **kwargs)
 
     def _dump_generations(
         self, *, scores: list[float], reward_extra_infos_dict: dict[str, list], **columns: Any
