@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "quickstart"
 SMALL = [
@@ -17,6 +20,19 @@ SMALL = [
     "trainer.save_freq=1",
     "trainer.n_gpus_per_node=1",
 ]
+
+
+def row(tool: Mapping[str, Any], question: str, gold: str = "[]") -> dict[str, Any]:
+    """A row that offers one tool, declared in the system message; `gold` is the JSON of its gold calls."""
+    tools = json.dumps([tool])
+    truth = {"question_content": question, "allowed_tools": [tool["name"]], "gold_tool_calls": gold}
+    return {
+        "prompt": [{"role": "system", "content": tools}, {"role": "user", "content": question}],
+        "data_source": "test",
+        "tools": tools,
+        "extra_info": {"original_turn_index": 0},
+        "reward_model": {"style": "rule", "ground_truth": truth},
+    }
 
 
 def train(rows: Path, model: Path, output: Path, *overrides: str) -> subprocess.CompletedProcess[str]:

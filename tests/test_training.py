@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ pytest.importorskip("verl")
 sys.path.insert(0, str(Path(__file__).parent / "adapters" / "cpu"))
 
 import tiny_model
-from recipe_training import train
+from recipe_training import row, train
 from transformers import AutoModelForCausalLM
 
 from verl_slca.prepare import write_parquet
@@ -25,16 +24,8 @@ pytestmark = [pytest.mark.verl, pytest.mark.slow]
 PING = {"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}}
 
 
-def row(number: int) -> dict[str, Any]:
-    tools = json.dumps([PING])
-    truth = {"question_content": f"Say {number}.", "allowed_tools": ["ping"], "gold_tool_calls": "[]"}
-    return {
-        "prompt": [{"role": "system", "content": tools}, {"role": "user", "content": f"Say {number}."}],
-        "data_source": "test",
-        "tools": tools,
-        "extra_info": {"original_turn_index": 0},
-        "reward_model": {"style": "rule", "ground_truth": truth},
-    }
+def say(number: int) -> dict[str, Any]:
+    return row(PING, f"Say {number}.")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +33,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("training")
     tiny_model.build(directory / "model", hidden=64, layers=2)
     for name in ("rl", "heldout"):
-        write_parquet([row(number) for number in range(16)], directory / f"{name}.parquet")
+        write_parquet([say(number) for number in range(16)], directory / f"{name}.parquet")
     return directory
 
 
@@ -72,9 +63,9 @@ def test_started_again_it_resumes_from_its_last_checkpoint(two_steps, directory)
 
 
 def test_bad_data_stops_before_training_with_file_row_and_fix(directory):
-    bad = row(0)
+    bad = say(0)
     bad["reward_model"]["ground_truth"]["gold_tool_calls"] = '[[{"name": "pong", "arguments": {}}]]'
-    write_parquet([row(1), bad], directory / "bad.parquet")
+    write_parquet([say(1), bad], directory / "bad.parquet")
     files = f"data.train_files={directory / 'bad.parquet'}"
     result = train(directory, directory / "model", directory / "out", files)
     assert result.returncode != 0

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent / "adapters" / "cpu"))
 import tiny_model
 import torch
 from misbehaving_server import Answer, MisbehavingServer, garbage, hang_up, refuse, reply
-from recipe_training import train
+from recipe_training import row, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from verl_slca.prepare import write_parquet
@@ -71,17 +71,9 @@ class Misbehaving:
         return TROUBLES[zlib.crc32(shown.encode()) // 90 % len(TROUBLES)](sound(body))
 
 
-def row(number: int) -> dict[str, Any]:
-    host, tools = HOSTS[number % len(HOSTS)], json.dumps([PING])
-    gold = json.dumps([[{"name": "ping", "arguments": {"host": host}}]])
-    truth = {"question_content": f"Ping {host}.", "allowed_tools": ["ping"], "gold_tool_calls": gold}
-    return {
-        "prompt": [{"role": "system", "content": tools}, {"role": "user", "content": f"Ping {host}."}],
-        "data_source": "test",
-        "tools": tools,
-        "extra_info": {"original_turn_index": 0},
-        "reward_model": {"style": "rule", "ground_truth": truth},
-    }
+def ping(number: int) -> dict[str, Any]:
+    host = HOSTS[number % len(HOSTS)]
+    return row(PING, f"Ping {host}.", json.dumps([[{"name": "ping", "arguments": {"host": host}}]]))
 
 
 def caller(folder: Path) -> None:
@@ -96,14 +88,14 @@ def caller(folder: Path) -> None:
         call = json.dumps({"name": "ping", "arguments": {"host": rng.choice(HOSTS)}})
         answer = rng.randrange(10, 100)
         messages = [
-            *row(rng.randrange(9))["prompt"],
+            *ping(rng.randrange(9))["prompt"],
             {"role": "assistant", "content": f"<tool_call>\n{call}\n</tool_call>"},
             {"role": "tool", "content": json.dumps({"milliseconds": answer})},
             {"role": "assistant", "content": f"It took {answer}."},
         ]
         return tokenizer.apply_chat_template(messages, tokenize=False)
 
-    prompt = len(tokenizer(tokenizer.apply_chat_template(row(0)["prompt"], tokenize=False)).input_ids)
+    prompt = len(tokenizer(tokenizer.apply_chat_template(ping(0)["prompt"], tokenize=False)).input_ids)
     for _ in range(150):
         batch = tokenizer([conversation() for _ in range(8)], return_tensors="pt", padding=True, padding_side="right")
         labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
@@ -119,7 +111,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("faults")
     caller(directory / "model")
     for name in ("rl", "heldout"):
-        write_parquet([row(number) for number in range(18)], directory / f"{name}.parquet")
+        write_parquet([ping(number) for number in range(18)], directory / f"{name}.parquet")
     return directory
 
 
