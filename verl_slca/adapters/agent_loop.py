@@ -25,7 +25,6 @@ from verl_slca.episode import Action, Limits, World, run_episode
 from verl_slca.errors import DataError
 from verl_slca.rows import Row
 from verl_slca.seeds import derived_seed
-from verl_slca.sgls.backends.chain import make_backend
 from verl_slca.sgls.figures import to_dict
 from verl_slca.sgls.simulator import SglsConfig, Simulator
 from verl_slca.trajectory import ToolCall, ToolResult, Trajectory
@@ -202,7 +201,7 @@ def sgls_settings(config: DictConfig) -> dict[str, Any]:
 def _simulator(settings: str) -> Simulator:
     """One simulator a process: verl builds an agent loop object per rollout."""
     config = parse(SglsConfig, json.loads(settings), SGLS_KEY)
-    return Simulator(config, make_backend(config, open_cache(config.cache)))
+    return Simulator(config, cache=open_cache(config.cache))
 
 
 def _assistant_message(calls: Sequence[ToolCall]) -> dict[str, Any]:

@@ -1,44 +1,33 @@
 """What a call does to the world: told by MCP annotations, else by the verb in the tool's name or description.
 
-notes-server-create_note   ->  Action("create", ("notes", "server"), "note")
+notes-server-create_note   ->  Action("create", ("notes", "server"), "note", "create")
+book_flight                ->  Action("create", (), "booking", "book")
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from verl_slca.sgls.samples import tokens
 from verl_slca.sgls.schema import CompiledTool
-from verl_slca.sgls.verbs import VERBS, adds_numbers
+from verl_slca.sgls.things import singular
+from verl_slca.sgls.verbs import (
+    ALSO_NOUNS,
+    CALCULATING,
+    CHECKING,
+    EFFECT_OF_VERB,
+    MADE_BY,
+    MADE_ITSELF,
+    RESOLVABLE,
+    STATUS_AFTER,
+    Effect,
+    adds_numbers,
+)
 
-Effect = Literal["read", "list", "create", "update", "delete", "write"]
-"""``write`` changes something that is no thing with a name: a transfer, a reset."""
-EFFECTS: tuple[Effect, ...] = get_args(Effect)
-
-_EFFECT_OF_SHAPE: dict[str, Effect] = {
-    "list": "list", "create": "create", "update": "update", "delete": "delete", "get": "read", "check": "read",
-    "calculate": "read",
-}  # fmt: skip
-_MORE_VERBS: dict[Effect, tuple[str, ...]] = {
-    "read": ("look", "locate", "compare", "return", "provide", "measure"),
-    "create": ("reserve", "order", "borrow", "rent", "buy", "purchase", "subscribe", "append"),
-    "update": ("patch", "increment", "lock", "unlock", "mark", "complete", "put"),
-    "delete": ("destroy", "erase", "purge", "unsubscribe", "revoke"),
-    "write": ("transfer", "pay", "withdraw", "deposit", "turn", "reset", "execute", "trigger", "restart"),
-}
-_EFFECT_OF_VERB: dict[str, Effect] = {
-    **{verb: _EFFECT_OF_SHAPE[shape] for verb, shape in VERBS.items()},
-    **{verb: effect for effect, verbs in _MORE_VERBS.items() for verb in verbs},
-}
-_ALSO_NOUNS = {
-    "order", "book", "transfer", "schedule", "post", "set", "open", "close", "start", "stop", "move", "change", "list",
-    "count", "check", "view", "show", "put", "mark", "build", "write", "is", "has", "max", "min", "sum", "round",
-    "power",
-}  # fmt: skip
-"""Verbs that decide only where no plainer one does: `order_status` orders nothing, `book_search` books nothing."""
 _PREPOSITIONS = {"to", "in", "into", "from", "of", "by", "for", "with", "on", "at", "as", "via", "and", "or"}
+_ASPECTS = {"detail", "details", "info", "information", "status", "state", "summary", "record", "metadata"}
+"""Nouns that say which side of a thing is shown: `get_order_status` is about an order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +38,33 @@ class Action:
         effect: ``read`` and ``list`` leave the world as it is.
         scope: words of the tool's name before its verb: its server, as far as the name tells.
         kind: what it is done to, one lower-case word in the singular.
+        verb: the word that says so, "" when none does.
     """
 
     effect: Effect
     scope: tuple[str, ...]
     kind: str
+    verb: str = ""
 
     @property
     def writes(self) -> bool:
         """True when the call changes the world."""
         return self.effect not in ("read", "list")
+
+    @property
+    def status(self) -> str:
+        """The status of the thing once the call was made, "" when it does not say."""
+        return STATUS_AFTER.get(self.verb, "") if self.effect == "update" else ""
+
+    @property
+    def calculates(self) -> bool:
+        """True when the answer is a number computed from the arguments."""
+        return self.effect == "read" and (self.verb in CALCULATING or self.verb == "add")
+
+    @property
+    def checks(self) -> bool:
+        """True when the answer is yes or no."""
+        return self.effect == "read" and self.verb in CHECKING
 
 
 @functools.lru_cache(maxsize=4096)
@@ -70,17 +76,23 @@ def action_of(tool: CompiledTool, told: Effect | None = None) -> Action:
         told: its effect, where the user says so.
     """
     words = tokens(tool.name)
-    verbs = [i for i, word in enumerate(words) if word in _EFFECT_OF_VERB]
-    plain = [i for i in verbs if words[i] not in _ALSO_NOUNS]
-    described = _described(tool.description)
-    at = plain[0] if plain else verbs[0] if verbs else -1
-    effect: Effect = _EFFECT_OF_VERB[words[at]] if at >= 0 else "read"
-    if not plain and described is not None:
-        effect = described
+    verbs = [i for i, word in enumerate(words) if word in EFFECT_OF_VERB]
+    sure = [i for i in verbs if words[i] not in ALSO_NOUNS]
+    described = "" if sure else _described_verb(tool.description)
+    at = sure[0] if sure else verbs[0] if verbs else -1
+    verb = described or (words[at] if at >= 0 else "")
+    effect: Effect = EFFECT_OF_VERB.get(verb, "read")
     nouns = _nouns(words[at + 1 :]) if at >= 0 else ()
     scope = words[:at] if at >= 0 else words
-    noun = nouns[-1] if nouns else scope[-1] if scope else "item"
-    if effect == "read" and nouns and noun != singular(noun):
+    if not nouns and scope:  # todo_create: what stands before the verb is the thing, not the server
+        scope, nouns = (scope[:-1], scope[-1:]) if scope[-1] not in _ASPECTS else (scope[:-2], scope[-2:])
+    if len(nouns) > 1 and nouns[-1] in _ASPECTS:
+        nouns = nouns[:-1]
+    noun = nouns[-1] if nouns else "item"
+    kind = singular(noun)
+    if verb == "resolve" and kind not in RESOLVABLE:
+        effect = "read"
+    if effect == "read" and noun != kind and noun not in _ASPECTS:
         effect = "list"
     if effect == "create" and adds_numbers(tool):
         effect = "read"
@@ -88,30 +100,17 @@ def action_of(tool: CompiledTool, told: Effect | None = None) -> Action:
         effect = "read"
     elif tool.read_only is False and effect in ("read", "list"):
         effect = "write"
-    return Action(told or effect, scope, singular(noun))
+    effect = told or effect
+    if effect == "create" and verb in MADE_BY and kind not in MADE_ITSELF:
+        kind = MADE_BY[verb]
+    return Action(effect, scope, kind, verb)
 
 
-def singular(noun: str) -> str:
-    """The singular of an English noun, roughly.
-
-    Example:
-        >>> [singular(noun) for noun in ("notes", "entries", "boxes", "status", "address")]
-        ['note', 'entry', 'box', 'status', 'address']
-    """
-    if noun.endswith("ies") and len(noun) > 4:
-        return noun[:-3] + "y"
-    if noun.endswith(("xes", "ches", "shes", "sses")):
-        return noun[:-2]
-    return noun[:-1] if noun.endswith("s") and not noun.endswith(("ss", "us", "is")) and len(noun) > 3 else noun
-
-
-def _described(description: str) -> Effect | None:
-    """The effect that the description's first word states."""
+def _described_verb(description: str) -> str:
+    """The verb that the description begins with, "" when it begins with none."""
     first = next(iter(tokens(description[:60])), "")
-    for word in (first, first.removesuffix("s"), first.removesuffix("es")):
-        if word in _EFFECT_OF_VERB:
-            return _EFFECT_OF_VERB[word]
-    return None
+    forms = (first, first.removesuffix("s"), first.removesuffix("es"))
+    return next((form for form in forms if form in EFFECT_OF_VERB), "")
 
 
 def _nouns(words: tuple[str, ...]) -> tuple[str, ...]:

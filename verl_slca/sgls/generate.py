@@ -1,18 +1,19 @@
 """A schema and a seed -> a value that is valid under the schema: arguments for tests, responses for rules.
 
-The draw is plausible rather than uniform: names of fields say what their values look like (`samples`), and
-a response repeats the arguments it was asked with.
+The draw is plausible rather than uniform: names of fields say what their values look like (`samples`), a response
+repeats the arguments it was asked with, and objects that are things of a world (`Things`) look alike wherever shown.
 """
 
 from __future__ import annotations
 
-import math
+import contextlib
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from verl_slca.errors import DataError
-from verl_slca.sgls import patterns, samples
+from verl_slca.sgls import patterns, scalars
+from verl_slca.sgls.conjunction import DeadEndError, merged
 from verl_slca.sgls.explain import cut_json
 from verl_slca.sgls.schema import CompiledSchema, compile_parameters
 from verl_slca.sgls.validation import SchemaLimitError
@@ -23,7 +24,33 @@ ECHO = "x-echo"
 COUNT = "x-count"
 """How many items are drawn for an array, where the schema itself allows any number."""
 _MAX_DEPTH = 6
-_MAX_LENGTH = 2000
+"""Below it only what a schema requires is drawn, so that a recursive one comes to an end."""
+_MAX_NESTING = 24
+_MAX_ITEMS = 1000
+_FEW = 2
+"""Items of an array that may have any number, and how many more than it must have one gets."""
+_FILLED_SHARE = 0.9
+"""How often a value that may be null is not."""
+
+
+class Thing(Protocol):
+    """An object that is one thing of a world."""
+
+    def field(self, draw: Draw, name: str, node: Any, depth: int, siblings: Mapping[str, Any]) -> Any:
+        """The value of its field called `name`, valid under `node`; `siblings` are the schemas beside it."""
+
+    def finish(self, drawn: dict[str, Any]) -> dict[str, Any]:
+        """The object, once all its fields are there."""
+
+
+class Things(Protocol):
+    """The world behind a response: which objects of it are things, and what a list of them holds."""
+
+    def thing(self, draw: Draw, name: str, properties: Mapping[str, Any], depth: int) -> Thing | None:
+        """The thing that an object under `name` shows, None when it shows none."""
+
+    def listed(self, draw: Draw, name: str, node: Mapping[str, Any], depth: int) -> list[Any] | None:
+        """What an array under `name`, of the schema `node`, holds; None when it is no list of things asked for."""
 
 
 def generate_arguments(schema: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -52,6 +79,7 @@ def generate(
     echo: Mapping[str, Any] | None = None,
     optional: float = 1.0,
     trusted: bool = False,
+    things: Things | None = None,
 ) -> Any:
     """A value that is valid under `schema`.
 
@@ -62,6 +90,7 @@ def generate(
         optional: probability that an optional property is present, at first; later attempts vary it.
         trusted: the schema is ours and every draw from it is valid: skip the check, which costs as much
             as the draw.
+        things: the world that the value shows; None draws every object on its own.
 
     Raises:
         DataError: no valid value in `ATTEMPTS` tries: the schema may contradict itself.
@@ -69,10 +98,12 @@ def generate(
     problem = "it allows no finite value"
     for attempt in range(ATTEMPTS):
         chance = (optional, 0.0, 1.0, 0.5)[attempt % 4]
+        if attempt >= ATTEMPTS // 2:  # better a response that contradicts an earlier one than none
+            things = None
         try:
-            value = _Draw(schema, rng, echo or {}, chance).value(schema.schema, "", 0)
+            value = Draw(schema, rng, echo or {}, chance, things).value(schema.schema, "", 0)
             errors = [] if trusted else schema.errors(value)
-        except (_DeadEndError, SchemaLimitError, OverflowError):
+        except (DeadEndError, SchemaLimitError, OverflowError):
             continue
         if not errors:
             return value
@@ -80,20 +111,32 @@ def generate(
     raise DataError(f"no valid value found in {ATTEMPTS} tries ({problem}); simplify the schema", "schema")
 
 
-class _DeadEndError(Exception):
-    """This draw leads nowhere; another may."""
+class Draw:
+    """One attempt at a value: walks the schema and chooses.
 
+    Attributes:
+        schema: the document that is drawn from.
+        rng: source of the choices.
+        echo: values by property name.
+    """
 
-class _Draw:
-    def __init__(self, schema: CompiledSchema, rng: random.Random, echo: Mapping[str, Any], optional: float) -> None:
+    def __init__(
+        self, schema: CompiledSchema, rng: random.Random, echo: Mapping[str, Any], optional: float, things: Things | None
+    ) -> None:
         self.schema = schema
         self.rng = rng
         self.echo = echo
-        self.optional = optional
+        self._optional = optional
+        self._things = things
 
     def value(self, node: Any, name: str, depth: int) -> Any:
-        if depth > 24:
-            raise _DeadEndError
+        """A value for the field called `name`, under the schema `node`.
+
+        Raises:
+            DeadEndError: these choices lead nowhere.
+        """
+        if depth > _MAX_NESTING:
+            raise DeadEndError
         node = self.flat(node, depth)
         if name in self.echo and self.schema.accepts(self.echo[name], node):
             return self.echo[name]
@@ -101,145 +144,102 @@ class _Draw:
             return node["const"]
         if "enum" in node:
             if not node["enum"]:
-                raise _DeadEndError
+                raise DeadEndError
             return self.rng.choice(node["enum"])
-        return getattr(self, f"_{self.kind(node)}")(node, name, depth)
-
-    def kind(self, node: Mapping[str, Any]) -> str:
-        types = node.get("type")
-        if isinstance(types, list):
-            filled = [kind for kind in types if kind != "null"]
-            if not types:
-                raise _DeadEndError
-            return self.rng.choice(filled) if filled and self.rng.random() < 0.9 else types[-1]
-        if isinstance(types, str):
-            return types
-        for kind, keys in _IMPLIED.items():
-            if keys & node.keys():
-                return kind
-        return "string"
+        return _DRAWN[self._type(node)](self, node, name, depth)
 
     def flat(self, node: Any, depth: int) -> dict[str, Any]:
         """`node` with references, combinators and alternatives folded into one schema object."""
         if node is False:
-            raise _DeadEndError
-        flat = {} if node is True else node
+            raise DeadEndError
+        flat: dict[str, Any] = {} if node is True else node
         while parts := [key for key in ("$ref", "allOf", "anyOf", "oneOf") if key in flat]:
             rest = {key: value for key, value in flat.items() if key not in parts}
             for key in parts:
                 if key == "$ref":
-                    rest = _merged(rest, self.schema.resolve(flat[key]))
+                    rest = merged(rest, self.schema.resolve(flat[key]))
                 elif key == "allOf":
                     for part in flat[key]:
-                        rest = _merged(rest, part)
+                        rest = merged(rest, part)
                 else:
-                    rest = _merged(rest, self.branch(flat[key], depth))
+                    rest = merged(rest, self._branch(flat[key], depth))
             flat = rest
         return flat
 
-    def branch(self, branches: list[Any], depth: int) -> Any:
+    def _type(self, node: Mapping[str, Any]) -> str:
+        types = node.get("type")
+        if isinstance(types, str):
+            return types
+        if isinstance(types, list):
+            filled = [kind for kind in types if kind != "null"]
+            if not types:
+                raise DeadEndError
+            return str(self.rng.choice(filled) if filled and self.rng.random() < _FILLED_SHARE else types[-1])
+        return next((kind for kind, keys in _IMPLIED.items() if keys & node.keys()), "string")
+
+    def _branch(self, branches: list[Any], depth: int) -> Any:
         usable = [branch for branch in branches if branch is not False]
         if not usable:
-            raise _DeadEndError
+            raise DeadEndError
         filled = [branch for branch in usable if branch is True or branch.get("type") != "null"]
-        if depth >= _MAX_DEPTH:  # the plain alternative, so that a recursive schema comes to an end
+        if depth >= _MAX_DEPTH:
             return min(usable, key=lambda branch: len(cut_json(branch, 10_000)) if branch is not True else 0)
-        return self.rng.choice(filled if filled and self.rng.random() < 0.9 else usable)
-
-    def _null(self, node: Mapping[str, Any], name: str, depth: int) -> None:
-        return None
-
-    def _boolean(self, node: Mapping[str, Any], name: str, depth: int) -> bool:
-        return self.rng.random() < 0.5
-
-    def _integer(self, node: Mapping[str, Any], name: str, depth: int) -> int:
-        return int(self._bounded(node, name, whole=True))
-
-    def _number(self, node: Mapping[str, Any], name: str, depth: int) -> float:
-        return self._bounded(node, name, whole=False)
-
-    def _bounded(self, node: Mapping[str, Any], name: str, whole: bool) -> float:
-        low, high, decimals = samples.number_range(name)
-        floor = max(node.get("minimum", -math.inf), node.get("exclusiveMinimum", -math.inf))
-        ceiling = min(node.get("maximum", math.inf), node.get("exclusiveMaximum", math.inf))
-        low, high = max(low, floor), min(high, ceiling)
-        if low >= high or -math.inf < floor <= ceiling < math.inf:
-            low = floor if floor > -math.inf else ceiling - 100
-            high = ceiling if ceiling < math.inf else floor + 100
-        step = node.get("multipleOf", 1 if whole else None)
-        if step:
-            step = math.ceil(step) if whole else step
-            first, last = math.ceil(low / step), math.floor(high / step)
-            first += first * step == node.get("exclusiveMinimum")
-            last -= last * step == node.get("exclusiveMaximum")
-            if first > last:
-                raise _DeadEndError
-            return self.rng.randint(first, last) * step
-        if 0 < high - low < 1:
-            decimals = max(decimals, 2 - math.floor(math.log10(high - low)))
-        value = min(max(round(self.rng.uniform(low, high), decimals), low), high)
-        return value if decimals else int(value)
-
-    def _string(self, node: Mapping[str, Any], name: str, depth: int) -> str:
-        low, high = int(node.get("minLength", 0)), int(node.get("maxLength", _MAX_LENGTH))
-        if not low <= high or low > 10 * _MAX_LENGTH:
-            raise _DeadEndError
-        if "pattern" in node:
-            text = patterns.sample(node["pattern"], self.rng, low, high)
-            if text is None:
-                raise _DeadEndError
-            return text
-        text = samples.formatted(node["format"], self.rng) if "format" in node else None
-        if text is not None:
-            return text
-        text = samples.text(name, self.rng)
-        while len(text) < low:
-            text += f" {samples.text('', self.rng)}"
-        return text[:high].strip() if low == 0 else text[:high]
+        return self.rng.choice(filled if filled and self.rng.random() < _FILLED_SHARE else usable)
 
     def _array(self, node: Mapping[str, Any], name: str, depth: int) -> list[Any]:
+        prefix, contained = node.get("prefixItems", []), node.get("contains")
+        items = node.get("items", True if contained is None else contained)
         low = int(node.get("minItems", node.get(COUNT, 0)))
-        high = int(node.get("maxItems", node.get(COUNT, max(low, 2))))
-        prefix = node.get("prefixItems", [])
-        items = node.get("items", node.get("contains", True))
+        high = int(node.get("maxItems", node.get(COUNT, max(low, _FEW))))
         if items is False:
             high = min(high, len(prefix))
-        if low > 1000 or high < low:
-            raise _DeadEndError
-        deep = depth >= _MAX_DEPTH or (items is True and not prefix)
-        count = low if deep and low else self.rng.randint(max(low, min(high, 0 if deep else 1)), min(high, low + 2))
+        if low > _MAX_ITEMS or high < low:
+            raise DeadEndError
+        if self._things is not None and (listed := self._things.listed(self, name, node, depth)) is not None:
+            return listed
+        sparse = depth >= _MAX_DEPTH or (items is True and not prefix)
+        count = low if sparse and low else self.rng.randint(max(low, min(high, not sparse)), min(high, low + _FEW))
         count = max(count, min(len(prefix), high), min(high, 1) if "contains" in node else 0)
-        singular = name.removesuffix("s")
         drawn: list[Any] = []
         for index in range(count):
-            if index < len(prefix):
-                schema = prefix[index]
-            else:
-                schema = node["contains"] if index == len(prefix) and "contains" in node else items
-            for _ in range(10):
-                value = self.value(schema, singular, depth + 1)
+            schema = prefix[index] if index < len(prefix) else items
+            if contained is not None and index == len(prefix):
+                schema = contained
+            value = self.value(schema, name.removesuffix("s"), depth + 1)
+            for _ in range(9):
                 if not (node.get("uniqueItems") and value in drawn):
                     break
+                value = self.value(schema, name.removesuffix("s"), depth + 1)
             drawn.append(value)
         return drawn
 
     def _object(self, node: Mapping[str, Any], name: str, depth: int) -> dict[str, Any]:
         properties = node.get("properties", {})
         required = set(node.get("required", ()))
-        chance = self.optional if depth < _MAX_DEPTH else 0.0
+        chance = self._optional if depth < _MAX_DEPTH else 0.0
+        thing = self._things.thing(self, name, properties, depth) if self._things is not None else None
         drawn: dict[str, Any] = {}
+
+        def field(key: str, child: Any) -> Any:
+            if thing is not None:
+                return thing.field(self, key, child, depth + 1, properties)
+            return self.value(child, key, depth + 1)
+
         for key, child in properties.items():
             if key in required:
-                drawn[key] = self.value(child, key, depth + 1)
+                drawn[key] = field(key, child)
             elif isinstance(child, dict) and child.get(ECHO):
                 if key in self.echo:
                     drawn[key] = self.echo[key]
             elif child is not False and self.rng.random() < chance:
-                try:
-                    drawn[key] = self.value(child, key, depth + 1)
-                except _DeadEndError:
-                    continue
-        extra = node.get("additionalProperties", True)
+                with contextlib.suppress(DeadEndError):
+                    drawn[key] = field(key, child)
+        self._add_undeclared(drawn, node, depth)
+        return drawn if thing is None else thing.finish(drawn)
+
+    def _add_undeclared(self, drawn: dict[str, Any], node: Mapping[str, Any], depth: int) -> None:
+        """Add the properties that an object must have though they are declared by pattern or number only."""
+        properties, extra = node.get("properties", {}), node.get("additionalProperties", True)
         names = [key for key in node.get("required", ()) if key not in properties]
         wanted = min(int(node.get("minProperties", 0)), 100)
         for pattern, child in node.get("patternProperties", {}).items():
@@ -250,56 +250,20 @@ class _Draw:
         names += [f"field_{i}" for i in range(wanted - len(drawn) - len(names))]
         for key in names:
             drawn[key] = self.value(extra, key, depth + 1)
-        return drawn
 
 
+_DRAWN: dict[str, Callable[[Draw, Mapping[str, Any], str, int], Any]] = {
+    "null": lambda draw, node, name, depth: None,
+    "boolean": lambda draw, node, name, depth: draw.rng.random() < 0.5,
+    "integer": lambda draw, node, name, depth: int(scalars.number(node, name, draw.rng, whole=True)),
+    "number": lambda draw, node, name, depth: scalars.number(node, name, draw.rng, whole=False),
+    "string": lambda draw, node, name, depth: scalars.text(node, name, draw.rng),
+    "array": Draw._array,
+    "object": Draw._object,
+}
 _IMPLIED = {
     "object": {"properties", "required", "additionalProperties", "minProperties", "patternProperties"},
     "array": {"items", "prefixItems", "minItems", "maxItems", "contains", "uniqueItems"},
     "string": {"pattern", "format", "minLength", "maxLength"},
     "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
 }
-_LOWEST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
-_HIGHEST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
-
-
-def _merged(left: Mapping[str, Any], right: Any) -> dict[str, Any]:
-    """A schema close to the conjunction of two; the full check comes after the draw."""
-    if right is False:
-        raise _DeadEndError
-    merged = dict(left)
-    for key, value in ({} if right is True else right).items():
-        if key not in merged:
-            merged[key] = value
-        elif key == "properties":
-            both = {
-                name: {"allOf": [merged[key][name], child]} if name in merged[key] else child
-                for name, child in value.items()
-            }
-            merged[key] = {**merged[key], **both}
-        elif key == "required":
-            merged[key] = list(dict.fromkeys([*merged[key], *value]))
-        elif key == "enum":
-            merged[key] = [item for item in merged[key] if item in value]
-        elif key == "type":
-            merged[key] = _common_types(merged[key], value)
-        elif key in _LOWEST:
-            merged[key] = min(merged[key], value)
-        elif key in _HIGHEST:
-            merged[key] = max(merged[key], value)
-        elif key in ("$ref", "allOf", "anyOf", "oneOf"):
-            merged["allOf"] = [*merged.get("allOf", []), {key: value}]
-        else:
-            merged[key] = value
-    return merged
-
-
-def _common_types(left: Any, right: Any) -> Any:
-    sets = [{kind} if isinstance(kind, str) else set(kind) for kind in (left, right)]
-    for one, other in (sets, sets[::-1]):
-        if "number" in one and "integer" in other:
-            one.add("integer")
-    both = sorted(sets[0] & sets[1])
-    if not both:
-        raise _DeadEndError
-    return both[0] if len(both) == 1 else both

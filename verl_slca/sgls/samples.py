@@ -63,6 +63,11 @@ _NUMBERS: dict[str, tuple[float, float, int]] = {
     "distance": (1, 900, 1),
     "limit": (1, 20, 0),
     "count": (1, 20, 0),
+    "quantity": (1, 20, 0),
+    "stock": (20, 500, 0),
+    "balance": (100, 9_000, 2),
+    "total": (1, 500, 2),
+    "size": (1, 5_000, 0),
     "page": (1, 5, 0),
     "id": (100, 99_999, 0),
     "population": (10_000, 5_000_000, 0),
@@ -91,6 +96,13 @@ def number_range(name: str) -> tuple[float, float, int]:
     return (1, 100, 2)
 
 
+@functools.lru_cache(maxsize=8192)
+def is_value(name: str) -> bool:
+    """Whether a field of that name holds a value, such as a price or a city, and names no thing."""
+    word = (tokens(name) or ("",))[-1]
+    return word in _CHOICES or (word in _NUMBERS and word != "id") or word in _FORMAT_OF or word in _PLAIN_VALUES
+
+
 def text(name: str, rng: random.Random) -> str:
     """A short text that fits a field called `name`."""
     choices, kind, prefix = _kind_of_text(name)
@@ -115,6 +127,9 @@ def _kind_of_text(name: str) -> tuple[tuple[str, ...], str, str]:
     return (), _FORMAT_OF.get(last, ""), ""
 
 
+_PLAIN_VALUES = {"name", "title", "query", "text", "content", "description", "message", "level", "size", "weight",
+                 "height", "width", "balance", "stock", "quantity", "total", "number", "value", "kind", "format",
+                 "mode", "state", "success", "offset", "priority", "subject", "body"}  # fmt: skip
 _FORMAT_OF = {
     "date": "date",
     "time": "time",

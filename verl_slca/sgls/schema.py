@@ -30,6 +30,7 @@ MAX_ERRORS = 64
 MAX_NAME_CHARS = 256
 
 _PARAMETERS = ("parameters", "inputSchema", "input_schema")
+_JSON_TYPES: dict[type, tuple[str, ...]] = {str: ("string",), int: ("integer", "number"), bool: ("boolean",)}
 _OUTPUT = ("outputSchema", "output_schema", "response", "returns")
 
 
@@ -63,6 +64,10 @@ class CompiledSchema:
 
     def accepts(self, instance: Any, subschema: Any) -> bool:
         """Whether `instance` is valid under `subschema`, a part of this schema."""
+        if isinstance(subschema, dict) and len(subschema) == 1 and type(instance) in _JSON_TYPES:
+            kind = subschema.get("type")
+            if isinstance(kind, str):  # most fields of most responses: no validator is needed
+                return kind in _JSON_TYPES[type(instance)]
         start_budget()
         try:
             return bool(self._validator.evolve(schema=subschema).is_valid(instance))

@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from verl_slca.disk_cache import Cache
 from verl_slca.errors import ConfigError, DataError, InfrastructureFault, SimulatorFault
 from verl_slca.sgls.backends import Backend, BackendRequest
 from verl_slca.sgls.backends.chain import make_backend
+from verl_slca.sgls.backends.coherence import CoherentBackend
 from verl_slca.sgls.config import SglsConfig as SglsConfig
 from verl_slca.sgls.explain import ArgumentError
 from verl_slca.sgls.faults import FaultyBackend
@@ -34,7 +36,9 @@ class Simulator:
 
     Args:
         config: the settings.
-        backend: answers valid calls in place of those that `config.backends` names.
+        backend: answers valid calls in place of those that `config.backends` names; its reads are made to agree
+            with what was said before.
+        cache: keeps a model's answers in place of the file that `config.cache` names.
 
     Attributes:
         start: the state that every episode starts from.
@@ -45,9 +49,9 @@ class Simulator:
         DataError: a recording cannot be read.
     """
 
-    def __init__(self, config: SglsConfig, backend: Backend | None = None) -> None:
+    def __init__(self, config: SglsConfig, backend: Backend | None = None, cache: Cache | None = None) -> None:
         self.config = config
-        self.backend: Backend = backend if backend is not None else make_backend(config)
+        self.backend: Backend = CoherentBackend(backend) if backend else make_backend(config, cache)
         if config.inject:
             self.backend = FaultyBackend(self.backend, config.inject)
         self.start = _start(config)
@@ -85,7 +89,7 @@ class Episode:
         self.figures = Figures()
         self._simulator = simulator
         self._history: list[tuple[ToolCall, ToolResult]] = []
-        self._state = simulator.start
+        self._state = simulator.start.of(tuple(tools.values()))
 
     async def respond(self, calls: Sequence[ToolCall]) -> tuple[ToolResult, ...]:
         """One result per call, in order; a later call of a turn sees what an earlier one did.

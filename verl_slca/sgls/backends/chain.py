@@ -9,6 +9,7 @@ from dataclasses import replace
 from verl_slca.disk_cache import Cache, DiskCache
 from verl_slca.errors import InfrastructureFault
 from verl_slca.sgls.backends import Backend, BackendRequest, BackendResponse
+from verl_slca.sgls.backends.coherence import CoherentBackend
 from verl_slca.sgls.backends.llm import LlmBackend
 from verl_slca.sgls.backends.replay import ReplayBackend
 from verl_slca.sgls.backends.rules import RulesBackend
@@ -44,7 +45,7 @@ def _llm(config: SglsConfig, cache: Cache | None) -> Backend:
     backend = LlmBackend(config.llm)
     if cache is None and config.cache is not None:
         cache = DiskCache(config.cache)
-    return CachedBackend(backend, cache, backend.identity) if cache is not None else backend
+    return CoherentBackend(CachedBackend(backend, cache, backend.identity) if cache is not None else backend)
 
 
 class Chain:

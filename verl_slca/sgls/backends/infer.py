@@ -1,4 +1,4 @@
-"""An output schema for a tool that declares none: from the verb in its name and the nouns around it.
+"""An output schema for a tool that declares none: from what it does, to what, and the nouns around it.
 
 The schema depends on the tool alone, so every response of a tool has one shape.
 """
@@ -8,16 +8,20 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from verl_slca.sgls.effects import Action, action_of
 from verl_slca.sgls.generate import COUNT, ECHO
 from verl_slca.sgls.normalise import normalised
 from verl_slca.sgls.samples import tokens
 from verl_slca.sgls.schema import CompiledSchema, CompiledTool
-from verl_slca.sgls.verbs import VERBS, adds_numbers
+from verl_slca.sgls.things import singular
 
 _TOPICS: dict[str, tuple[str, ...]] = {
     "weather": ("temperature", "condition", "humidity"),
     "forecast": ("date", "temperature", "condition"),
-    "stock": ("symbol", "price", "change"),
+    "share": ("symbol", "price", "change"),
+    "ticker": ("symbol", "price", "change"),
+    "inventory": ("stock", "unit"),
+    "warehouse": ("name", "city", "stock"),
     "price": ("price", "currency"),
     "quote": ("price", "change"),
     "exchange": ("rate", "currency"),
@@ -33,7 +37,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "event": ("title", "date", "city"),
     "meeting": ("title", "date", "time"),
     "email": ("subject", "email", "date"),
-    "message": ("message", "user", "created_at"),
+    "message": ("content", "user", "created_at"),
     "user": ("name", "email"),
     "profile": ("name", "email"),
     "contact": ("name", "email"),
@@ -47,12 +51,20 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "task": ("title", "status", "due_date"),
     "issue": ("title", "status", "author"),
     "order": ("status", "amount", "currency"),
+    "booking": ("status", "date"),
     "product": ("name", "price", "rating"),
-    "balance": ("amount", "currency"),
+    "balance": ("balance", "currency"),
+    "account": ("name", "balance", "currency"),
     "time": ("time", "timezone"),
 }
+_STOCK_OF_GOODS = ("stock", "unit")
+_STOCK_OF_COMPANY = ("symbol", "price", "change")
+_GOODS_WORDS = {"inventory", "warehouse", "product", "products", "item", "items", "sku", "store", "quantity", "level",
+                "levels", "shop", "available"}  # fmt: skip
+"""Beside one of these, a stock is what a shop has of its goods, not what an exchange trades."""
 _NUMERIC = {"temperature", "humidity", "price", "change", "rate", "volume", "latitude", "longitude", "distance",
-            "duration", "rating", "year", "size", "amount"}  # fmt: skip
+            "duration", "rating", "year", "size", "amount", "balance"}  # fmt: skip
+_WHOLE = {"stock", "year", "size", "humidity", "volume"}
 _MAX_ECHOES = 4
 
 
@@ -64,32 +76,43 @@ def output_of(tool: CompiledTool) -> CompiledSchema:
 @functools.lru_cache(maxsize=4096)
 def inferred_output(tool: CompiledTool) -> CompiledSchema:
     """The output schema guessed for `tool`; the same object as long as the tool is in the cache."""
-    words = tokens(tool.name)
-    at, kind = next(((i, VERBS[word]) for i, word in enumerate(words) if word in VERBS), (-1, "get"))
-    if kind == "create" and adds_numbers(tool):
-        kind = "calculate"
-    nouns = [word for word in words[at + 1 :] or words if len(word) > 2][-2:]
-    noun = "_".join(nouns) or "result"
+    action = action_of(tool)
     echoes = dict(list(_echoes(tool.parameters.schema).items())[:_MAX_ECHOES])
-    topic = _fields(tool, words)
-    if kind == "list" or (kind == "get" and noun.endswith("s") and not noun.endswith("ss")):
-        item = _object({"id": {"type": "string"}, **topic})
-        items = {"type": "array", "items": item, COUNT: 2}
-        fields = {**echoes, (noun if noun.endswith("s") else "results"): items}
-    elif kind == "create":
-        fields = {"success": {"const": True}, f"{nouns[-1] if nouns else 'item'}_id": {"type": "string"}, **echoes}
-        fields |= {"created_at": {"type": "string", "format": "date-time"}}
-    elif kind == "update":
-        fields = {"success": {"const": True}, **echoes, "updated_at": {"type": "string", "format": "date-time"}}
-    elif kind == "delete":
-        fields = {"success": {"const": True}, **echoes, "status": {"const": "deleted"}}
-    elif kind == "calculate":
-        fields = {**echoes, "result": {"type": "number"}}
-    elif kind == "check":
-        fields = {**echoes, "valid": {"type": "boolean"}}
-    else:
-        fields = {**echoes, **topic}
+    fields = _fields(tool, action, echoes)
     return CompiledSchema(normalised(_object(fields), f"tool {tool.name!r}: inferred output", arguments=False))
+
+
+def _fields(tool: CompiledTool, action: Action, echoes: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a response, by what the tool does."""
+    done, moment = {"success": {"const": True}}, {"type": "string", "format": "date-time"}
+    if action.effect == "list":
+        item = _object({"id": _IDENTIFIER, **_topic(tool, action)})
+        return {**echoes, _list_name(tool, action): {"type": "array", "items": item, COUNT: 2}}
+    if action.effect == "create":
+        return {**done, f"{action.kind}_id": _IDENTIFIER, **echoes, "created_at": moment}
+    if action.effect == "update":
+        status = {"status": {"const": action.status}} if action.status else {}
+        return {**done, **echoes, **status, "updated_at": moment}
+    if action.effect == "delete":
+        return {**done, **echoes, "status": {"const": "deleted"}}
+    if action.effect == "write":
+        return {**done, **echoes, "completed_at": moment}
+    if action.calculates:
+        return {**echoes, "result": {"type": "number"}}
+    if action.checks:
+        return {**echoes, "valid": {"type": "boolean"}}
+    return {**echoes, **_topic(tool, action)}
+
+
+_IDENTIFIER = {"type": ["string", "integer"]}
+"""Of the type that the tools which ask for it want; `backends.world` knows that one."""
+
+
+def _list_name(tool: CompiledTool, action: Action) -> str:
+    """Under which name a list stands: the plural in the tool's name, `results` where there is none."""
+    words = tokens(tool.name)
+    at = next((i for i, word in enumerate(words) if singular(word) == action.kind and word != action.kind), None)
+    return words[at] if at is not None else "results"
 
 
 def _object(fields: dict[str, Any]) -> dict[str, Any]:
@@ -104,10 +127,22 @@ def _echoes(parameters: dict[str, Any]) -> dict[str, Any]:
     return {name: {ECHO: True} for name in dict.fromkeys([*required, *properties])}
 
 
-def _fields(tool: CompiledTool, words: tuple[str, ...]) -> dict[str, Any]:
+def _topic(tool: CompiledTool, action: Action) -> dict[str, Any]:
     """Fields of the topic that the name, or else the description, speaks of."""
-    for word in (*reversed(words), *tokens(tool.description[:200])):
-        topic = _TOPICS.get(word) or _TOPICS.get(word.removesuffix("s"))
-        if topic:
-            return {name: {"type": "number" if name in _NUMERIC else "string"} for name in topic}
+    words, described = tokens(tool.name), tokens(tool.description[:200])
+    for word in (action.kind, *reversed(words), *described):
+        names = _TOPICS.get(word) or _TOPICS.get(singular(word))
+        if singular(word) == "stock":
+            about_goods = not _GOODS_WORDS.isdisjoint((*words, *described, *_parameter_words(tool)))
+            names = _STOCK_OF_GOODS if about_goods else _STOCK_OF_COMPANY
+        if names:
+            return {name: {"type": _type(name)} for name in names}
     return {"name": {"type": "string"}, "status": {"type": "string"}}
+
+
+def _type(name: str) -> str:
+    return "integer" if name in _WHOLE else "number" if name in _NUMERIC else "string"
+
+
+def _parameter_words(tool: CompiledTool) -> list[str]:
+    return [word for name in tool.parameters.schema.get("properties", {}) for word in tokens(name)]

@@ -17,8 +17,8 @@ from typing import Any
 from verl_slca.errors import DataError, SimulatorFault
 from verl_slca.sgls.backends import BackendRequest, BackendResponse
 from verl_slca.sgls.backends.arithmetic import UndefinedResultError, arithmetic_result
-from verl_slca.sgls.backends.coherence import with_thing, with_things
 from verl_slca.sgls.backends.infer import output_of
+from verl_slca.sgls.backends.world import World
 from verl_slca.sgls.generate import generate
 from verl_slca.sgls.schema import CompiledSchema, CompiledTool
 from verl_slca.sgls.validation import canonical_json, whole_numbers
@@ -47,33 +47,26 @@ def rules_response(request: BackendRequest) -> BackendResponse:
         SimulatorFault: no value satisfies the output schema that the tool declares.
     """
     tool, arguments = request.tool, whole_numbers(request.arguments)
-    key = "\x1f".join((str(request.seed), request.world, tool.digest, canonical_json(arguments)))
-    seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
     try:
         computed = arithmetic_result(tool.name, _operands(tool, arguments))
     except UndefinedResultError as error:
         return BackendResponse(f"Error: {error}.", is_error=True, source="rules")
-    state, action = request.state, request.state.action(tool)
-    if missing := state.missing(action, arguments):
-        return BackendResponse(f"Error: {missing} not found.", is_error=True, source="rules")
-    thing = state.found(action, arguments) if action.effect != "create" else None
+    if refusal := request.state.refusal(request.state.action(tool), arguments):
+        return BackendResponse(f"Error: {refusal}.", is_error=True, source="rules")
     declared = tool.output is not None
     schema = output_of(tool)
     echo = arguments if declared else _short(arguments)
-    if thing is not None and (thing.whole or not action.writes):
-        echo = {**thing.fields, **echo}
     if computed is not None:
         echo = {**_numeric_fields(schema, arguments, computed), **arguments}
+    key = "\x1f".join((str(request.seed), request.world, tool.digest, canonical_json(arguments)))
+    seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
     content = ""
     for optional in (1.0, 0.0):
+        world = World(request, arguments, echo, free=not declared)
         try:
-            value = generate(schema, random.Random(seed), echo, optional, trusted=not declared)
+            value = generate(schema, random.Random(seed), echo, optional, trusted=not declared, things=world)
         except DataError as error:
             raise SimulatorFault("simulator_output_schema", f"{tool.name}: {error}") from error
-        if thing is not None and not declared and not action.writes:
-            value = with_thing(value, thing)
-        elif thing is None and not action.writes:
-            value = with_things(value, state, action, arguments, tool.output)
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if len(content) <= MAX_RESPONSE_CHARS:
             break
