@@ -191,5 +191,5 @@ def test_what_the_simulator_refuses_is_no_demonstration():
     def respond(calls):
         return [result.content for result in asyncio.run(episode.respond(calls))]
 
-    with pytest.raises(dialogues.UnfitError, match=r"flight-cancel: Error: .*not found"):
+    with pytest.raises(dialogues.UnfitError, match=r"flight-cancel: Error: .*already cancelled"):
         dialogues.solve(question, respond)

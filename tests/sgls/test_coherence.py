@@ -86,7 +86,9 @@ def test_tools_that_declare_no_output_agree_too(world):
 @pytest.mark.parametrize("wrapper", ["issues", "items", "results", "data", ""])
 def test_one_kind_may_be_identified_by_fields_of_many_names(got, listed, wrapper):
     item = shape(**{listed: WHOLE, "title": TEXT, "priority": {"enum": ["low", "high"]}})
-    call = Session([tool("list_issues", many(item, wrapper)), tool("get_issue", shape(title=TEXT, priority=TEXT), **{got: WHOLE})])
+    call = Session(
+        [tool("list_issues", many(item, wrapper)), tool("get_issue", shape(title=TEXT, priority=TEXT), **{got: WHOLE})]
+    )
     answer = call("list_issues")
     for issue in answer[wrapper] if wrapper else answer:
         assert agree(call("get_issue", **{got: issue[listed]}), issue)
@@ -112,7 +114,10 @@ def test_an_identifier_is_of_the_type_that_the_tools_ask_for():
 
 
 def test_one_field_satisfies_every_tool_that_shows_it():
-    loose, strict = shape(id=TEXT, priority=TEXT, size=NUMBER), shape(id=TEXT, priority={"enum": ["p1", "p2"]}, size=WHOLE)
+    loose, strict = (
+        shape(id=TEXT, priority=TEXT, size=NUMBER),
+        shape(id=TEXT, priority={"enum": ["p1", "p2"]}, size=WHOLE),
+    )
     for world in map(str, range(10)):
         call = Session([tool("list_jobs", many(loose, "jobs")), tool("get_job", strict, job_id=TEXT)], world)
         for job in call("list_jobs")["jobs"]:
@@ -143,7 +148,10 @@ def test_a_search_finds_what_a_list_has_shown():
 
 
 def test_a_filtered_list_holds_what_fits_and_nothing_takes_the_place_of_what_no_longer_does():
-    tools = [tool("list_issues", many(ISSUE, "issues") | {"required": []}, optional=("state",), state=STATES), *ISSUES[2:]]
+    tools = [
+        tool("list_issues", many(ISSUE, "issues") | {"required": []}, optional=("state",), state=STATES),
+        *ISSUES[2:],
+    ]
     tools[0]["outputSchema"]["properties"]["issues"]["minItems"] = 0
     for world in map(str, range(10)):
         call = Session(tools, world)
@@ -210,7 +218,13 @@ def test_a_state_in_an_address_is_no_status():
     ("verb", "status"), [("cancel", "cancelled"), ("archive", "archived"), ("approve", "approved"), ("pause", "paused")]
 )
 def test_what_was_done_to_a_thing_is_its_status_and_does_not_remove_it(verb, status):
-    call = Session([tool("create_booking", guest=TEXT), tool("get_booking", booking_id=TEXT), tool(f"{verb}_booking", booking_id=TEXT)])
+    call = Session(
+        [
+            tool("create_booking", guest=TEXT),
+            tool("get_booking", booking_id=TEXT),
+            tool(f"{verb}_booking", booking_id=TEXT),
+        ]
+    )
     made = call("create_booking", guest="Ana")["booking_id"]
     assert call(f"{verb}_booking", booking_id=made)["status"] == status
     got = call("get_booking", booking_id=made)
@@ -313,18 +327,31 @@ class Scripted:
         return BackendResponse(json.dumps(self.answers.pop(0)))
 
 
-LOOSE = [tool("list_issues"), tool("get_issue", issue_id=WHOLE), tool("update_issue", issue_id=WHOLE, state=TEXT), tool("delete_issue", issue_id=WHOLE)]
+LOOSE = [
+    tool("list_issues"),
+    tool("get_issue", issue_id=WHOLE),
+    tool("update_issue", issue_id=WHOLE, state=TEXT),
+    tool("delete_issue", issue_id=WHOLE),
+]
 
 
 def test_a_backend_that_contradicts_itself_is_corrected():
-    listed = {"issues": [{"id": 7, "title": "Login fails", "state": "open"}, {"id": 8, "title": "Typo", "state": "open"}]}
-    call = Session(LOOSE, backend=Scripted(listed, {"issue": {"number": 7, "title": "Crash", "status": "closed", "votes": 3}}))
+    listed = {
+        "issues": [{"id": 7, "title": "Login fails", "state": "open"}, {"id": 8, "title": "Typo", "state": "open"}]
+    }
+    call = Session(
+        LOOSE, backend=Scripted(listed, {"issue": {"number": 7, "title": "Crash", "status": "closed", "votes": 3}})
+    )
     call("list_issues")
-    assert call("get_issue", issue_id=7) == {"issue": {"number": 7, "title": "Login fails", "status": "open", "votes": 3}}
+    assert call("get_issue", issue_id=7) == {
+        "issue": {"number": 7, "title": "Login fails", "status": "open", "votes": 3}
+    }
 
 
 def test_a_backend_that_forgets_what_was_done_is_corrected():
-    listed = {"issues": [{"id": 7, "title": "Login fails", "state": "open"}, {"id": 8, "title": "Typo", "state": "open"}]}
+    listed = {
+        "issues": [{"id": 7, "title": "Login fails", "state": "open"}, {"id": 8, "title": "Typo", "state": "open"}]
+    }
     call = Session(LOOSE, backend=Scripted(listed, {"success": True}, {"success": True}, listed))
     call("list_issues")
     call("update_issue", issue_id=7, state="closed")
@@ -387,7 +414,12 @@ class Api:
             tool(self.name("search", True), out(many(item, self.wrapper)), query=TEXT),
             tool(self.name("get"), out(item), **{asked: ids}),
             tool(self.name("create"), out(item), title=TEXT, owner=TEXT),
-            tool(self.name("update"), out(item), optional=("title", "state"), **{asked: ids, "title": TEXT, "state": STATES}),
+            tool(
+                self.name("update"),
+                out(item),
+                optional=("title", "state"),
+                **{asked: ids, "title": TEXT, "state": STATES},
+            ),
             tool(self.name("close"), out(item), **{asked: ids}),
             tool(self.name("delete"), out(shape(success={"const": True})), **{asked: ids}),
         ]
@@ -425,7 +457,11 @@ class Ledger:
     def plain(self, shown) -> dict:
         own = {self.api.kind + suffix: "id" for suffix in ("", "_id", "Id", "Number")}
         names = {**SAME, **own}
-        return {names.get(name, name): value for name, value in shown.items() if name not in ("success", "created_at", "updated_at", "query")}
+        return {
+            names.get(name, name): value
+            for name, value in shown.items()
+            if name not in ("success", "created_at", "updated_at", "query")
+        }
 
     def see(self, shown, **changes):
         values = self.plain(shown)
@@ -447,7 +483,11 @@ def test_whatever_is_done_in_whatever_order_one_thing_has_one_set_of_values(api,
         if verb in ("list", "search"):
             arguments = {"query": "login"} if verb == "search" else {}
             answer = call(api.name(verb, True), **arguments)
-            items = next(value for value in ([answer] if isinstance(answer, list) else answer.values()) if isinstance(value, list))
+            items = next(
+                value
+                for value in ([answer] if isinstance(answer, list) else answer.values())
+                if isinstance(value, list)
+            )
             for item in items:
                 ledger.see(item)
             if verb == "list":

@@ -300,7 +300,7 @@ def test_the_user_can_say_what_a_tool_does():
 
 
 def test_first_calls_are_answered_as_they_always_were(monkeypatch):
-    """The digest of the answers of 0.1.0: the quickstart's data and numbers are built on them."""
+    """The quickstart's data and numbers are built on these answers: a change of the digest is a change of its world."""
     monkeypatch.syspath_prepend(str(QUICKSTART))
     sys.modules.pop("catalog", None)
     from catalog import load_tools
@@ -312,7 +312,7 @@ def test_first_calls_are_answered_as_they_always_were(monkeypatch):
             call = ToolCall(function["name"], generate_arguments(function["parameters"], world))
             (result,) = asyncio.run(simulator.episode([tool.schema], f"world {world}").respond([call]))
             digest.update(f"{result.name}\x1f{result.content}\x1f{result.is_error}\x1e".encode())
-    assert digest.hexdigest() == "60a4cd1e6d01c0fc82cca3ca5290bb1efedf8f6b63dd239851f0203b6a6602f8"
+    assert digest.hexdigest() == "582ec46ebfd732d7939606f3cbf66415a7ef7d5bac04ec010dbabfb827478b96"
 
 
 def test_reads_do_not_change_what_later_reads_are_answered():

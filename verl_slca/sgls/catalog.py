@@ -11,7 +11,7 @@ from typing import Any
 from verl_slca.sgls.effects import Action, Effect, action_of
 from verl_slca.sgls.samples import is_value
 from verl_slca.sgls.schema import CompiledTool
-from verl_slca.sgls.things import Thing, concept, kind_under, named, qualifier, references, singular, spelled
+from verl_slca.sgls.things import Thing, concept, kind_under, named, plain, qualifier, references, singular, spelled
 
 _MAX_DEPTH = 6
 _PLAIN_TYPES = ("string", "integer", "number")
@@ -23,12 +23,14 @@ class Catalog:
 
     Attributes:
         effects: what tools do, by name, where the user says so.
+        actions: what the tools of the episode do.
         nouns: bare words that name things: `account`, where one tool answers with it and another asks for it.
         id_schemas: by kind, the schema of the arguments that identify such a thing.
         field_schemas: by kind and concept, the schemas that different tools declare for one field.
     """
 
     effects: Mapping[str, Effect] = field(default_factory=lambda: MappingProxyType({}))
+    actions: Mapping[CompiledTool, Action] = field(default_factory=lambda: MappingProxyType({}))
     nouns: frozenset[str] = frozenset()
     id_schemas: Mapping[str, dict[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     field_schemas: Mapping[tuple[str, str], tuple[dict[str, Any], ...]] = field(
@@ -37,7 +39,7 @@ class Catalog:
 
     def action(self, tool: CompiledTool) -> Action:
         """What `tool` does."""
-        return action_of(tool, self.effects.get(tool.name))
+        return self.actions.get(tool) or action_of(tool, self.effects.get(tool.name))
 
     def references(self, action: Action, arguments: Mapping[str, Any]) -> list[Thing]:
         """The things that a call names by identifiers."""
@@ -53,6 +55,14 @@ class Catalog:
             return thing
         others = {name: value for name, value in arguments.items() if spelled(name) != thing.id_name}
         return Thing(thing.kind, thing.id, thing.id_name, qualifier(others))
+
+    def target(self, action: Action, arguments: Mapping[str, Any]) -> Thing:
+        """The one thing that a call changes or deletes; where nothing identifies it, the first noun says which."""
+        thing = self.subject(action, arguments)
+        if thing is None:  # cancel(booking=3)
+            nouns = (name for name, _ in plain(arguments) if _is_noun(name))
+            thing = next((Thing(spelled(name), str(arguments[name]), spelled(name)) for name in nouns), None)
+        return thing or Thing(action.kind, "", "")
 
 
 def catalog_of(tools: tuple[CompiledTool, ...], effects: Mapping[str, Effect]) -> Catalog:
@@ -91,7 +101,8 @@ def _catalog_of(tools: tuple[CompiledTool, ...], effects: tuple[tuple[str, Effec
             if spelled(name) in nouns and isinstance(schema, dict):
                 id_schemas.setdefault(spelled(name), schema)
     several = {key: tuple(schemas) for key, schemas in declared.items() if len(schemas) > 1}
-    return Catalog(MappingProxyType(told), nouns, MappingProxyType(id_schemas), MappingProxyType(several))
+    by_tool = MappingProxyType(dict(zip(tools, actions, strict=True)))
+    return Catalog(MappingProxyType(told), by_tool, nouns, MappingProxyType(id_schemas), MappingProxyType(several))
 
 
 def _is_noun(name: str) -> bool:

@@ -8,8 +8,8 @@ from typing import Literal
 
 from verl_slca.disk_cache import CacheConfig
 from verl_slca.sgls.backends.llm import LlmBackendConfig
-from verl_slca.sgls.verbs import EFFECTS, Effect
 from verl_slca.sgls.faults import InjectionConfig
+from verl_slca.sgls.verbs import EFFECTS, Effect
 
 BackendName = Literal["rules", "llm", "replay"]
 

@@ -1,7 +1,7 @@
 """What a call does to a count: an order lowers a stock, a deposit raises a balance.
 
-    place_order(product_id="p1", quantity=3)          ->  stock of product p1, 3 less
-    transfer(from_account=1, to_account=2, amount=5)  ->  balance of account 1, 5 less; of account 2, 5 more
+place_order(product_id="p1", quantity=3)          ->  stock of product p1, 3 less
+transfer(from_account=1, to_account=2, amount=5)  ->  balance of account 1, 5 less; of account 2, 5 more
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ def count_changes(
                 yield from _changes(action, line, nouns)
 
 
-def _changes(
-    action: Action, fields: Mapping[str, Any], nouns: Collection[str]
-) -> Iterator[tuple[Thing, str, float]]:
+def _changes(action: Action, fields: Mapping[str, Any], nouns: Collection[str]) -> Iterator[tuple[Thing, str, float]]:
     amounts = [(_COUNTS[about], value) for name, value in plain(fields) if (about := concept(name)) in _COUNTS]
     if len(amounts) != 1 or isinstance(amounts[0][1], str):
         return

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from verl_slca.sgls.things import Thing, concept, is_region, plain, said_of_thing, spelled
-from verl_slca.sgls.verbs import STATUS_AFTER
+from verl_slca.sgls.things import concept, is_region, said_of_thing, spelled
 
 UNKNOWN: Any = object()
 """Stands for a value that nothing has said yet."""
@@ -24,9 +23,7 @@ _STATUS_GROUPS = (
     ("closed", "close"),
     ("completed", "complete", "done", "finished"),
     ("cancelled", "canceled", "cancel"),
-    ("archived",), ("resolved",), ("approved",), ("rejected",), ("active",), ("inactive",), ("enabled",), ("disabled",),
-    ("locked",), ("paused",), ("stopped",), ("suspended",), ("deleted",), ("published",),
-)  # fmt: skip
+)
 """Words for one status; a field that only takes one of them takes it for the others."""
 _FLAGS = {"completed", "closed", "open", "active", "archived", "resolved", "cancelled", "enabled", "disabled", "locked"}
 """Yes-or-no fields that say what the status says."""
@@ -105,14 +102,21 @@ class Entity:
 
     def with_written(self, fields: Mapping[str, Any]) -> Entity:
         """It after a call has set `fields`; every other spelling of one of them follows."""
-        return replace(self, fields=_merged(self.fields, fields, self.kind), shown=_merged(self.shown, fields, self.kind, add=False))
+        return replace(
+            self,
+            fields=_merged(self.fields, fields, self.kind),
+            shown=_merged(self.shown, fields, self.kind, add=False),
+        )
 
     def with_shown(self, fields: Mapping[str, Any]) -> Entity:
         """It after a response has shown `fields`; what is known already stays."""
         news = said_of_thing(fields)
         if self.fields or self.shown:
             news = {name: value for name, value in news.items() if self.known(name, fields) is UNKNOWN}
-        return replace(self, shown={**self.shown, **news}) if news else self
+            return replace(self, shown={**self.shown, **news}) if news else self
+        if not news:
+            return self
+        return Entity(self.scope, self.kind, self.id, self.id_name, _EMPTY, news, self.changes, self.deleted)
 
     def with_change(self, name: str, by: float) -> Entity:
         """It after a call has taken from, or added to, a count."""
@@ -167,7 +171,9 @@ def fitted(value: Any, drawn: Any, accepts: Callable[[Any], bool]) -> Any:
     forms: list[Any] = []
     if isinstance(value, str):
         words = {form for group in _STATUS_GROUPS if spelled(value) in group for form in group} | {spelled(value)}
-        forms += [f(word) for word in sorted(words, key=lambda w: w != spelled(value)) for f in (str, str.upper, str.title)]
+        forms += [
+            f(word) for word in sorted(words, key=lambda w: w != spelled(value)) for f in (str, str.upper, str.title)
+        ]
         if value.lstrip("-").isdecimal():
             forms.append(int(value))
     elif isinstance(value, (int, float)) and not isinstance(value, bool):

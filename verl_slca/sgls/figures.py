@@ -81,7 +81,8 @@ class ToolFigures:
     def add(self, other: ToolFigures) -> None:
         """Add the counts of `other`."""
         for name in _NUMBERS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if count := getattr(other, name):
+                setattr(self, name, getattr(self, name) + count)
         for kind, count in other.kinds.items():
             self.kinds[kind] += count
         for bucket, count in other.latency.items():

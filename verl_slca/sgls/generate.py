@@ -6,7 +6,6 @@ repeats the arguments it was asked with, and objects that are things of a world 
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -34,7 +33,15 @@ _FILLED_SHARE = 0.9
 
 
 class Thing(Protocol):
-    """An object that is one thing of a world."""
+    """An object that is one thing of a world.
+
+    Attributes:
+        rng: source of the choices inside of it.
+        echo: values that its fields repeat, by name.
+    """
+
+    rng: random.Random
+    echo: Mapping[str, Any]
 
     def field(self, draw: Draw, name: str, node: Any, depth: int, siblings: Mapping[str, Any]) -> Any:
         """The value of its field called `name`, valid under `node`; `siblings` are the schemas beside it."""
@@ -121,7 +128,12 @@ class Draw:
     """
 
     def __init__(
-        self, schema: CompiledSchema, rng: random.Random, echo: Mapping[str, Any], optional: float, things: Things | None
+        self,
+        schema: CompiledSchema,
+        rng: random.Random,
+        echo: Mapping[str, Any],
+        optional: float,
+        things: Things | None,
     ) -> None:
         self.schema = schema
         self.rng = rng
@@ -137,7 +149,8 @@ class Draw:
         """
         if depth > _MAX_NESTING:
             raise DeadEndError
-        node = self.flat(node, depth)
+        if not (isinstance(node, dict) and _SIMPLE.issuperset(node)):
+            node = self.flat(node, depth)
         if name in self.echo and self.schema.accepts(self.echo[name], node):
             return self.echo[name]
         if "const" in node:
@@ -214,28 +227,41 @@ class Draw:
         return drawn
 
     def _object(self, node: Mapping[str, Any], name: str, depth: int) -> dict[str, Any]:
-        properties = node.get("properties", {})
-        required = set(node.get("required", ()))
+        thing = None
+        if self._things is not None:
+            thing = self._things.thing(self, name, node.get("properties", {}), depth)
+        if thing is None:
+            return self._fields(node, depth, None)
+        before = self.rng, self.echo
+        self.rng, self.echo = thing.rng, thing.echo
+        try:
+            return thing.finish(self._fields(node, depth, thing))
+        finally:
+            self.rng, self.echo = before
+
+    def _fields(self, node: Mapping[str, Any], depth: int, thing: Thing | None) -> dict[str, Any]:
+        properties, required = node.get("properties", {}), node.get("required", ())
         chance = self._optional if depth < _MAX_DEPTH else 0.0
-        thing = self._things.thing(self, name, properties, depth) if self._things is not None else None
         drawn: dict[str, Any] = {}
-
-        def field(key: str, child: Any) -> Any:
-            if thing is not None:
-                return thing.field(self, key, child, depth + 1, properties)
-            return self.value(child, key, depth + 1)
-
         for key, child in properties.items():
-            if key in required:
-                drawn[key] = field(key, child)
-            elif isinstance(child, dict) and child.get(ECHO):
+            needed = key in required
+            if not needed and isinstance(child, dict) and child.get(ECHO):
                 if key in self.echo:
                     drawn[key] = self.echo[key]
-            elif child is not False and self.rng.random() < chance:
-                with contextlib.suppress(DeadEndError):
-                    drawn[key] = field(key, child)
-        self._add_undeclared(drawn, node, depth)
-        return drawn if thing is None else thing.finish(drawn)
+                continue
+            if not needed and (child is False or self.rng.random() >= chance):
+                continue
+            try:
+                if thing is None:
+                    drawn[key] = self.value(child, key, depth + 1)
+                else:
+                    drawn[key] = thing.field(self, key, child, depth + 1, properties)
+            except DeadEndError:
+                if needed:
+                    raise
+        if "minProperties" in node or "patternProperties" in node or any(key not in drawn for key in required):
+            self._add_undeclared(drawn, node, depth)
+        return drawn
 
     def _add_undeclared(self, drawn: dict[str, Any], node: Mapping[str, Any], depth: int) -> None:
         """Add the properties that an object must have though they are declared by pattern or number only."""
@@ -261,6 +287,8 @@ _DRAWN: dict[str, Callable[[Draw, Mapping[str, Any], str, int], Any]] = {
     "array": Draw._array,
     "object": Draw._object,
 }
+_SIMPLE = frozenset(("type", "format", "enum", "const", "minimum", "maximum", "properties", "required", "items", COUNT))
+"""Keywords of a schema in which nothing has to be folded."""
 _IMPLIED = {
     "object": {"properties", "required", "additionalProperties", "minProperties", "patternProperties"},
     "array": {"items", "prefixItems", "minItems", "maxItems", "contains", "uniqueItems"},

@@ -37,6 +37,8 @@ def text(node: Mapping[str, Any], name: str, rng: random.Random) -> str:
     Raises:
         DeadEndError: no such text can be made.
     """
+    if len(node) == 1:  # only a type, as most fields have
+        return samples.text(name, rng)
     low, high = int(node.get("minLength", 0)), int(node.get("maxLength", MAX_LENGTH))
     if not low <= high or low > 10 * MAX_LENGTH:
         raise DeadEndError

@@ -65,9 +65,11 @@ class CompiledSchema:
     def accepts(self, instance: Any, subschema: Any) -> bool:
         """Whether `instance` is valid under `subschema`, a part of this schema."""
         if isinstance(subschema, dict) and len(subschema) == 1 and type(instance) in _JSON_TYPES:
-            kind = subschema.get("type")
-            if isinstance(kind, str):  # most fields of most responses: no validator is needed
-                return kind in _JSON_TYPES[type(instance)]
+            kinds = subschema.get("type")
+            if kinds is not None:  # most fields of most responses: no validator is needed
+                return any(
+                    kind in _JSON_TYPES[type(instance)] for kind in ([kinds] if isinstance(kinds, str) else kinds)
+                )
         start_budget()
         try:
             return bool(self._validator.evolve(schema=subschema).is_valid(instance))

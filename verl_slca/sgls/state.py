@@ -1,8 +1,8 @@
-"""What the calls of one episode have left behind: things created, changed, deleted, seen, and those there from the start.
+"""What the calls of one episode have left behind: things created, changed, deleted or seen, and those of the start.
 
 The world is open: a thing that nobody mentioned may exist, and a read of it is answered from the world alone. What was
 created is there, what was changed has its new values, what was deleted is gone, and what a response has shown, whoever
-gave it, is true from then on. Of kinds that the user has seeded, there is nothing else than what was seeded and created.
+gave it, is true from then on. Of kinds that the user has seeded, there is nothing beside what was seeded and created.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from verl_slca.sgls.samples import tokens
 from verl_slca.sgls.schema import CompiledTool
 from verl_slca.sgls.things import (
     GENERIC_IDS,
+    NAMES,
     Thing,
     identifier,
     named,
@@ -37,8 +38,7 @@ from verl_slca.sgls.verbs import Effect
 MAX_CONTENT_CHARS = 50_000
 """Of a longer response nothing is remembered."""
 MAX_SEEN = 500
-"""Things that were only seen, remembered at most; the oldest go first."""
-_NAMING = {"name", "title", "code", "path", "filename", "file", "slug", "email", "url", "symbol", "username", "sku"}
+"""Things that are remembered; where there are more, those that were only seen are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class State:
             entity = self.entity(action.scope, thing)
             if entity is not None and not entity.deleted:
                 return entity
-        if next(plain(arguments), None) is None and action.effect != "list":  # the cart, the settings
+        if not plain(arguments) and action.effect != "list":  # the cart, the settings
             return next((e for e in self._of_kind(action) if not e.deleted and e.written), None)
         return None
 
@@ -110,7 +110,7 @@ class State:
 
     def refusal(self, action: Action, arguments: Mapping[str, Any]) -> str:
         """Why the API refuses a call: it names what is not there, or cancels what is cancelled; "" when it does not."""
-        if not self.digest or action.effect == "create" and self._is_remade(action, arguments):
+        if not self.digest or (action.effect == "create" and self._is_remade(action, arguments)):
             return ""
         for thing in self._meant(action, arguments):
             entity = self.entity(action.scope, thing)
@@ -119,7 +119,7 @@ class State:
             gone = entity.deleted if entity else self._is_closed(action.scope, thing.kind)
             if gone and not fine:
                 return f"{entity.kind if entity else thing.kind} {cut_json(thing.id)} not found"
-            if entity and action.verb == "cancel" and entity.kind == action.kind and entity.known("status") == "cancelled":
+            if entity and action.verb == "cancel" and entity.known("status") == "cancelled":
                 return f"{entity.kind} {cut_json(thing.id)} is already cancelled"
         return ""
 
@@ -161,13 +161,12 @@ class State:
         if action.effect not in ("update", "delete"):
             return self
         target = self.found(action, arguments)
-        if target is None and action.effect == "delete" and next(plain(arguments), None) is None:
+        if target is None and action.effect == "delete" and not plain(arguments):
             gone = {id(entity) for entity in self._of_kind(action)}
             kept = tuple(replace(e, deleted=True) if id(e) in gone else e for e in self.entities)
             return replace(self, entities=kept)
         if target is None:
-            thing = self.catalog.subject(action, arguments)
-            target = _entity(action.scope, thing or Thing(action.kind, "", ""))
+            target = _entity(action.scope, self.catalog.target(action, arguments))
         if action.effect == "delete":
             return self._with(replace(target, deleted=True))
         names = {spelled(name) for name in arguments}
@@ -199,15 +198,25 @@ class State:
 
     def _having_seen(self, action: Action, arguments: Mapping[str, Any], value: Any) -> State:
         """The state once a response was read; the same object when it said nothing new."""
-        subject, state = self.subject(action, arguments), self
-        for shown in things_in(value, action.kind, subject, listing=action.effect == "list"):
-            if shown.thing.qualifier:
+        if not isinstance(value, (dict, list)):
+            return self
+        seen: dict[tuple[str, str], Entity] = {}
+        before: set[int] = set()
+        for thing, fields in things_in(value, action.kind, self.subject(action, arguments)):
+            if thing.qualifier:
                 continue
-            old = state.entity(action.scope, shown.thing) or _entity(action.scope, shown.thing)
-            new = old.with_shown(shown.fields)
-            if new is not old:
-                state = state._with(new)
-        return state
+            old = seen.get((thing.kind, thing.id)) or self.entity(action.scope, thing)
+            first = old or _entity(action.scope, thing)
+            new = first.with_shown(fields)
+            if new is not first:
+                before.add(id(old))
+                seen[new.kind, new.id] = new
+        if not seen:
+            return self
+        others = [entity for entity in self.entities if id(entity) not in before]
+        if len(others) > MAX_SEEN:
+            others = [entity for entity in others if entity.written or entity.deleted]
+        return replace(self, entities=(*others, *seen.values()))
 
     def _with(self, entity: Entity) -> State:
         """The state with the newest form of a thing, at the end."""
@@ -216,8 +225,6 @@ class State:
             for other in self.entities
             if not (other.kind == entity.kind and other.id == entity.id and other.scope == entity.scope)
         ]
-        if len(others) > MAX_SEEN and (seen := next((e for e in others if not e.written and not e.deleted), None)):
-            others.remove(seen)
         return replace(self, entities=(*others, entity))
 
 
@@ -265,14 +272,12 @@ def _is_called(entity: Entity, thing: Thing) -> bool:
     """Whether a thing goes by that name, too: a file by its path, an issue with an `id` by its `number`."""
     if entity.kind != thing.kind:
         return False
-    own = (thing.id_name, thing.id_name.removeprefix(f"{entity.kind}_"))
-    for fields in (entity.fields, entity.shown):
-        for name, value in plain(fields):
-            words = spelled(name)
-            if str(value) == thing.id and (words in own or words.removeprefix(f"{entity.kind}_") in own):
-                if words.removeprefix(f"{entity.kind}_") in _NAMING | GENERIC_IDS:
-                    return True
-    return False
+    own = f"{entity.kind}_"
+    asked = thing.id_name.removeprefix(own)
+    if asked not in NAMES and asked not in GENERIC_IDS:
+        return False
+    names = [*plain(entity.fields), *plain(entity.shown)]
+    return any(spelled(name).removeprefix(own) == asked and str(value) == thing.id for name, value in names)
 
 
 def _parsed(content: str) -> Any:

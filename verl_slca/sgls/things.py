@@ -13,9 +13,8 @@ values are kept and drawn.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from verl_slca.sgls.samples import tokens
 
@@ -27,7 +26,7 @@ _SYNONYMS = {
         "name": "full_name display_name",
         "description": "desc",
         "content": "body text contents",
-        "created_at": "created created_on created_date created_time creation_date creation_time date_created create_time",
+        "created_at": "created created_on created_date created_time creation_date creation_time date_created",
         "updated_at": "updated updated_on update_time last_updated modified modified_at modified_on last_modified",
         "due_date": "due due_at due_on deadline",
         "email": "mail email_address",
@@ -57,25 +56,27 @@ GENERIC_IDS = {"id", "uuid", "guid", "key", "number", "identifier", "code", "slu
 """Names of identifiers that do not say what they identify."""
 _SURE_SUFFIXES = {"id", "uuid", "guid"}
 _SUFFIXES = _SURE_SUFFIXES | {"number", "no", "key", "code", "slug", "identifier", "ref"}
-_NAMES = ("path", "filename", "file", "symbol", "ticker", "sku", "isbn", "username", "login", "email", "url", "name",
+NAMES = ("path", "filename", "file", "symbol", "ticker", "sku", "isbn", "username", "login", "email", "url", "name",
           "title")  # fmt: skip
 """What identifies things that have no identifier, the surest first."""
-_WRAPPERS = {"", "data", "result", "results", "response", "item", "items", "record", "records", "rows", "entry",
-             "entries", "hits", "matches", "payload", "output", "values", "objects", "nodes", "node", "page"}  # fmt: skip
+_WRAPPERS = {
+    "", "data", "result", "results", "response", "item", "items", "record", "records", "rows", "entry", "entries",
+    "hits", "matches", "payload", "output", "values", "objects", "nodes", "node", "page",
+}  # fmt: skip
 """Fields whose name does not say what they hold: it is what the tool is about."""
 _ROLES = {"author", "assignee", "owner", "creator", "reporter", "reviewer", "sender", "recipient"}
-_QUALIFIERS = {"date", "day", "days", "week", "weeks", "month", "year", "time", "hour", "hours", "from", "to", "start",
-               "end", "since", "until", "before", "after", "unit", "units", "currency", "quantity", "amount", "interval",
-               "period", "range", "nights", "night", "guests", "language", "lang", "locale", "timezone", "cabin",
-               "class", "version"}  # fmt: skip
+_QUALIFIERS = {
+    "date", "day", "days", "week", "weeks", "month", "year", "time", "hour", "hours", "from", "to", "start", "end",
+    "since", "until", "before", "after", "unit", "units", "currency", "quantity", "amount", "interval", "period",
+    "range", "nights", "night", "guests", "language", "lang", "locale", "timezone", "cabin", "class", "version",
+}  # fmt: skip
 """Arguments on which the answer about one thing depends: a price in euros is another value than one in dollars."""
 _CALL_FIELDS = {"success", "ok", "status_code", "message", "error", "result"}
 """Fields of a response that speak of the call, not of the thing."""
 _MAX_DEPTH = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Thing:
+class Thing(NamedTuple):
     """One thing of the world, as a call or a response names it.
 
     Attributes:
@@ -91,6 +92,7 @@ class Thing:
     qualifier: str = ""
 
 
+@functools.lru_cache(maxsize=8192)
 def spelled(name: str) -> str:
     """The words of a name joined by ``_``.
 
@@ -164,15 +166,17 @@ def identifier(names: tuple[str, ...], kind: str, by_name: bool = True) -> str:
     ids = [f"{kind}_id", "id", f"{kind}_uuid", "uuid", "guid", f"{kind}_number", f"{kind}_key", "number", kind]
     ids += ["key", "identifier", "slug", f"{kind}_code", "code"]
     if by_name:
-        ids += [form for word in _NAMES for form in (f"{kind}_{word}", word)]
+        ids += [form for word in NAMES for form in (f"{kind}_{word}", word)]
     return next((by_words[words] for words in ids if words in by_words), "")
 
 
-def plain(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def plain(fields: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The fields that a thing can be named by."""
-    for name, value in fields.items():
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            yield name, value
+    return [(name, value) for name, value in fields.items() if _is_plain(value)]
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
 def references(arguments: Mapping[str, Any], kind: str, nouns: Collection[str] = ()) -> list[Thing]:
@@ -184,27 +188,29 @@ def references(arguments: Mapping[str, Any], kind: str, nouns: Collection[str] =
         nouns: bare words that name things in these tools, e.g. ``{"account"}`` for `balance(account=3)`.
 
     Example:
-        >>> references({"body": "Thanks", "userId": 4, "number": 7}, "issue")
-        [Thing(kind='issue', id='7', id_name='number', qualifier=''), Thing(kind='user', id='4', id_name='user_id', qualifier='')]
+        >>> [thing[:3] for thing in references({"body": "Thanks", "userId": 4, "number": 7}, "issue")]
+        [('issue', '7', 'number'), ('user', '4', 'user_id')]
     """
-    found = []
-    for name, value in plain(arguments):
-        referred = _referred(name, kind)
-        if not referred and spelled(name) in nouns:
-            referred = spelled(name)
-        if referred:
-            found.append(Thing(referred, str(value), spelled(name)))
-    return sorted(found, key=lambda thing: thing.kind != kind)
+    names = tuple(name for name, _ in plain(arguments))
+    return [Thing(of, str(arguments[name]), words) for name, of, words in _referring(names, kind, frozenset(nouns))]
 
 
 @functools.lru_cache(maxsize=8192)
-def _referred(name: str, kind: str) -> str:
-    """The kind of thing that an argument identifies, "" when it identifies none."""
-    words = tokens(name)
-    if not words:
-        return ""
-    if len(words) == 1:
-        return kind if words[0] in GENERIC_IDS or words[0] == kind else ""
+def _referring(names: tuple[str, ...], kind: str, nouns: frozenset[str]) -> tuple[tuple[str, str, str], ...]:
+    """(name, kind, words) of the arguments that identify things, those of `kind` first."""
+    found = []
+    for name in names:
+        words = spelled(name)
+        referred = _referred(tokens(name), kind) or (words if words in nouns else "")
+        if referred:
+            found.append((name, referred, words))
+    return tuple(sorted(found, key=lambda reference: reference[1] != kind))
+
+
+def _referred(words: tuple[str, ...], kind: str) -> str:
+    """The kind of thing that an argument of these words identifies, "" when it identifies none."""
+    if len(words) < 2:
+        return kind if words and (words[0] in GENERIC_IDS or words[0] == kind) else ""
     if words[-1] in _SURE_SUFFIXES:
         return singular(words[-2])
     # `phone_number` and `api_key` identify nothing: these words need the kind itself before them.
@@ -213,81 +219,72 @@ def _referred(name: str, kind: str) -> str:
 
 def named(arguments: Mapping[str, Any], kind: str) -> Thing | None:
     """The thing that arguments name by something else than an identifier: a file by its path, a user by e-mail."""
-    by_words = {spelled(name): value for name, value in plain(arguments)}
-    for word in _NAMES:
-        for words in (f"{kind}_{word}", word):
-            if words in by_words:
-                return Thing(kind, str(by_words[words]), words)
-    return None
+    name = _naming(tuple(name for name, _ in plain(arguments)), kind)
+    return Thing(kind, str(arguments[name]), spelled(name)) if name else None
+
+
+@functools.lru_cache(maxsize=8192)
+def _naming(names: tuple[str, ...], kind: str) -> str:
+    by_words = {spelled(name): name for name in names}
+    forms = (form for word in NAMES for form in (f"{kind}_{word}", word))
+    return next((by_words[form] for form in forms if form in by_words), "")
 
 
 def qualifier(arguments: Mapping[str, Any]) -> str:
     """The arguments on which the values of a thing depend, as text."""
-    given = sorted((name, str(value)) for name, value in arguments.items() if not _QUALIFIERS.isdisjoint(tokens(name)))
-    return repr(given) if given else ""
+    given = [(name, str(value)) for name, value in arguments.items() if not _QUALIFIERS.isdisjoint(tokens(name))]
+    return repr(sorted(given)) if given else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """One thing in a response.
 
     Attributes:
         thing: which.
         fields: the object in the response that shows it: to be read, or changed in place.
-        is_subject: it is what the call asked about.
     """
 
     thing: Thing
     fields: dict[str, Any]
-    is_subject: bool = False
 
 
-def things_in(value: Any, kind: str, subject: Thing | None, listing: bool = False) -> Iterator[Shown]:
+def things_in(value: Any, kind: str, subject: Thing | None) -> list[Shown]:
     """The things that a response shows, outermost first.
 
     Args:
         value: the response.
         kind: what the call is about.
         subject: the one thing that the call asked about, if any.
-        listing: the call asked for many.
     """
-    yield from _things_in(value, "", kind, subject, listing, 0)
+    found: list[Shown] = []
+    _collect(found, value, "", kind, subject, 0)
+    return found
 
 
-def _things_in(
-    value: Any, name: str, about: str, subject: Thing | None, listing: bool, depth: int
-) -> Iterator[Shown]:
+def _collect(found: list[Shown], value: Any, name: str, about: str, subject: Thing | None, depth: int) -> None:
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, list):
         for item in value:
             if isinstance(item, (dict, list)):
-                yield from _things_in(item, name or "items", about, None, listing, depth + 1)
-        return
-    if not isinstance(value, dict):
+                _collect(found, item, name or "items", about, None, depth + 1)
         return
     kind = kind_under(name, about)
-    inner = subject
-    if subject is not None and kind in (about, subject.kind) and holds_subject(value, kind):
-        inner = None
-        yield Shown(subject, value, is_subject=True)
-    elif not (wraps(value, about) and not depth):
-        id_name = identifier(tuple(key for key, _ in plain(value)), kind, by_name=bool(depth))
+    inner = [(key, child) for key, child in value.items() if isinstance(child, (dict, list))]
+    if subject is not None and kind in (about, subject.kind) and not any(_wraps(kind, about, *one) for one in inner):
+        found.append(Shown(subject, value))
+        subject = None
+    elif depth or not any(isinstance(child, list) and kind_under(key, about) == about for key, child in inner):
+        id_name = identifier(tuple([key for key, child in value.items() if _is_plain(child)]), kind, bool(depth))
         if id_name:
-            yield Shown(Thing(kind, str(value[id_name]), spelled(id_name)), value)
-    for key, child in value.items():
-        if isinstance(child, (dict, list)):
-            yield from _things_in(child, key, about, inner, listing, depth + 1)
+            found.append(Shown(Thing(kind, str(value[id_name]), spelled(id_name)), value))
+    for key, child in inner:
+        _collect(found, child, key, about, subject, depth + 1)
 
 
-def holds_subject(fields: Mapping[str, Any], about: str) -> bool:
-    """Whether an object is the answer's thing itself, not a wrapper around it."""
-    return not any(isinstance(child, dict) and kind_under(name, about) == about for name, child in fields.items())
-
-
-def wraps(fields: Mapping[str, Any], about: str) -> bool:
-    """Whether an object holds the things asked for in a list."""
-    return any(isinstance(child, list) and kind_under(name, about) == about for name, child in fields.items())
+def _wraps(kind: str, about: str, name: str, child: Any) -> bool:
+    """Whether an object about things of that kind only holds the thing itself, in the field called `name`."""
+    return isinstance(child, dict) and kind_under(name, about) == kind
 
 
 def said_of_thing(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, get_args
 
 from verl_slca.sgls.samples import tokens
@@ -71,6 +72,7 @@ _FILLERS = {
 }  # fmt: skip
 
 
+@functools.lru_cache(maxsize=4096)
 def operation(name: str) -> str:
     """What a calculator of that name does: its last word, those that only speak of numbers aside.
 

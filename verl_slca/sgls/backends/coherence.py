@@ -8,6 +8,7 @@ as it is; `rules` draws every response from one world and needs no mending.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -63,7 +64,7 @@ def coherent(content: str, request: BackendRequest) -> str:
         for name, old in list(shown.fields.items()):
             if isinstance(old, (dict, list)) or spelled(name) == shown.thing.id_name:
                 continue
-            new = entity.value(name, old, shown.fields, lambda new, old=old: _is_alike(new, old))
+            new = entity.value(name, old, shown.fields, functools.partial(_is_alike, old))
             if new != old:
                 shown.fields[name] = new
                 if _is_valid(schema, value):
@@ -101,7 +102,7 @@ def _lists(value: Any) -> Iterator[list[Any]]:
             yield from _lists(child)
 
 
-def _is_alike(new: Any, old: Any) -> bool:
+def _is_alike(old: Any, new: Any) -> bool:
     """Whether a known value is of the form that the response has; null stands for any."""
     if old is None or isinstance(new, bool) != isinstance(old, bool):
         return old is None

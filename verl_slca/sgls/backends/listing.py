@@ -7,6 +7,7 @@ anything: a thing that no longer fits is missing from then on, and none takes it
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,9 @@ class Listing:
         state, action = self._world.state, self._world.action
         base = [] if state.is_closed(action) else self._base()
         there = {thing.id for thing, _, _ in base}
-        items = [self._item(thing, value, {}) for thing, value in map(self._of_entity, self._own) if thing.id not in there]
+        items = [
+            self._item(thing, value, {}) for thing, value in map(self._of_entity, self._own) if thing.id not in there
+        ]
         items = [item for item in items if self._fits(item)]
         changed, gone = {entity.id for entity in self._own}, state.removed(action)
         for thing, value, echo in base:
@@ -105,18 +108,21 @@ class Listing:
         return self._members(place, self._size(place), self._filters)
 
     def _size(self, place: str) -> int:
-        low, high = self._node.get("minItems", self._node.get(COUNT, 0)), self._node.get("maxItems", self._node.get(COUNT))
+        low, high = (
+            self._node.get("minItems", self._node.get(COUNT, 0)),
+            self._node.get("maxItems", self._node.get(COUNT)),
+        )
         least = max(int(low), 1)
         most = least + _FEW if high is None else min(int(high), least + _FEW)
         return least + self._world.seed(Thing(self._kind, place)) % (most - least + 1) if most >= least else 0
 
     def _members(self, place: str, count: int, echo: dict[str, Any]) -> list[tuple[Thing, Any, dict[str, Any]]]:
         members: dict[str, tuple[Thing, Any, dict[str, Any]]] = {}
-        for number in range(count + _DRAWS):
+        node = self._properties[self._id_name]
+        drawn = self._world.members(self._draw, place, node, self._id_name, self._depth)
+        for thing, value in itertools.islice(drawn, count + _DRAWS):
             if len(members) == count:
                 break
-            node = self._properties[self._id_name]
-            thing, value = self._world.member(self._draw, place, number, node, self._id_name, self._depth)
             members.setdefault(thing.id, (thing, value, echo))
         return list(members.values())
 
@@ -130,12 +136,14 @@ class Listing:
 
     def _fits(self, item: Mapping[str, Any], with_query: bool = True) -> bool:
         """Whether a thing, as it is shown, fits what was asked for."""
-        values = {concept(name, self._kind): value for name, value in item.items()}
+        values = {concept(name, self._kind): value for name, value in item.items()} if self._filters else {}
         for about, wanted in self._filters.items():
             if about in values and not _matches(values[about], wanted):
                 return False
+        if not with_query or not self._queries:
+            return True
         text = canonical_json(list(item.values())).casefold()
-        return not with_query or all(re.sub(r'["\\]', "", query).casefold() in text for query in self._queries)
+        return all(re.sub(r'["\\]', "", query).casefold() in text for query in self._queries)
 
 
 def _matches(value: Any, wanted: Any) -> bool:

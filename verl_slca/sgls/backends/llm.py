@@ -150,7 +150,10 @@ def prompt(request: BackendRequest, schema: CompiledSchema) -> list[dict[str, st
         "parameters schema": _shown_schema(tool.parameters.schema),
         "output schema": _shown_schema(schema.schema),
         "known things": "\n".join(
-            cut(_json({"kind": e.kind, "id": e.id, "deleted": e.deleted, "fields": {**e.shown, **e.fields}}), MAX_RESULT_CHARS)
+            cut(
+                _json({"kind": e.kind, "id": e.id, "deleted": e.deleted, "fields": {**e.shown, **e.fields}}),
+                MAX_RESULT_CHARS,
+            )
             for e in state.entities[-MAX_ENTITIES:]
         ),
         "earlier calls": "\n".join(

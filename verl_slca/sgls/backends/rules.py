@@ -68,7 +68,7 @@ def rules_response(request: BackendRequest) -> BackendResponse:
         except DataError as error:
             raise SimulatorFault("simulator_output_schema", f"{tool.name}: {error}") from error
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if len(content) <= MAX_RESPONSE_CHARS:
+        if not declared or len(content) <= MAX_RESPONSE_CHARS:
             break
     return BackendResponse(content, source="rules")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import random
 import re
 import threading
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from verl_slca.sgls.backends import BackendRequest
 from verl_slca.sgls.backends.listing import Listing
@@ -24,6 +25,9 @@ from verl_slca.sgls.generate import Draw
 from verl_slca.sgls.samples import tokens
 from verl_slca.sgls.things import GENERIC_IDS, Thing, concept, identifier, is_region, kind_under, spelled
 from verl_slca.sgls.verbs import EFFECT_OF_VERB
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
@@ -46,6 +50,14 @@ class FieldRandom(random.Random):
     def random(self) -> float:
         """The next number of [0, 1)."""
         return (self._next() >> 11) * 2.0**-53
+
+    def choice(self, seq: SupportsLenAndGetItem[Any]) -> Any:
+        """One of `seq`."""
+        return seq[self._next() % len(seq)]
+
+    def randint(self, a: int, b: int) -> int:
+        """A whole number from `a` to `b`."""
+        return a + self.getrandbits(128) % (b - a + 1) if b - a > _MASK else a + self._next() % (b - a + 1)
 
     def getrandbits(self, k: int, /) -> int:
         """A number of `k` random bits."""
@@ -117,11 +129,12 @@ class World:
             id_name = identifier(_plain_names(properties), subject.kind, by_name=False)
             id_name = id_name or next((key for key in properties if spelled(key) == subject.id_name), "")
             return ShownThing(self, subject, id_name, subject.id, self._echo)
-        if depth == 0 and any(kind_under(key, about) == about and _holds_objects(c) for key, c in properties.items()):
+        if depth == 0 and self.action.effect == "list" and any(map(_is_array, properties.values())):
             return None
         id_name = identifier(_plain_names(properties), kind, by_name=depth > 0)
-        if not id_name:
-            id_name = next((key for key in properties if spelled(key) in self._catalog.nouns - self._given()), "")
+        if not id_name and (nouns := self._catalog.nouns):
+            news = (key for key in properties if spelled(key) in nouns and key not in self.arguments)
+            id_name = next(news, "")
             kind = spelled(id_name)
         if not id_name:
             return None
@@ -141,7 +154,15 @@ class World:
         return Listing(self, draw, node, properties, id_name, depth + 1).items()
 
     def item(
-        self, draw: Draw, thing: Thing, id_name: str, value: Any, echo: Mapping[str, Any], fresh: bool, node: Any, depth: int
+        self,
+        draw: Draw,
+        thing: Thing,
+        id_name: str,
+        value: Any,
+        echo: Mapping[str, Any],
+        fresh: bool,
+        node: Any,
+        depth: int,
     ) -> dict[str, Any]:
         """The object that shows one given thing; see `ShownThing`."""
         self._next = ShownThing(self, thing, id_name, value, echo, fresh)
@@ -151,12 +172,13 @@ class World:
             raise DeadEndError
         return item
 
-    def member(self, draw: Draw, place: str, number: int, node: Any, id_name: str, depth: int) -> tuple[Thing, Any]:
-        """(the thing, its identifier) that stands at a position in a list asked for under certain conditions."""
+    def members(self, draw: Draw, place: str, node: Any, id_name: str, depth: int) -> Iterator[tuple[Thing, Any]]:
+        """The things, with their identifiers, that stand in a list asked for under certain conditions."""
         kind, words = self.action.kind, spelled(id_name)
-        seed = self.seed(Thing(kind, f"{place}\x1e{number}"))
-        value = self.drawn(draw, seed, {}, self._id_node(kind, node), _sample_name(kind, id_name), depth)
-        return Thing(kind, str(value), words), value
+        node, name, seed = self._id_node(kind, node), _sample_name(kind, id_name), self.seed(Thing(kind, place))
+        for number in itertools.count():
+            value = self.drawn(draw, seed ^ _name_seed(str(number)), {}, node, name, depth)
+            yield Thing(kind, str(value), words), value
 
     def seed(self, thing: Thing) -> int:
         """What all values of a thing are drawn from."""
@@ -176,8 +198,9 @@ class World:
 
     def field_node(self, kind: str, about: str, node: Any) -> Any:
         """The schema of a field: what every tool takes for it, as far as that is one thing."""
-        for other in self._catalog.field_schemas.get((kind, about), ()):
-            node = _conjunction(node, other)
+        if self._catalog.field_schemas:
+            for other in self._catalog.field_schemas.get((kind, about), ()):
+                node = _conjunction(node, other)
         return node
 
     def _is_subject(self, kind: str, properties: Mapping[str, Any]) -> bool:
@@ -216,9 +239,6 @@ class World:
             return _conjunction(node, asked)
         return {**node, "type": "string"} if isinstance(node.get("type"), list) and "string" in node["type"] else node
 
-    def _given(self) -> set[str]:
-        return {spelled(name) for name in self.arguments}
-
 
 class ShownThing:
     """One thing in a response: the `generate.Thing` of one object.
@@ -242,26 +262,27 @@ class ShownThing:
         fresh: bool = False,
     ) -> None:
         self.thing = thing
-        self._seed = world.seed(thing)
+        self._random, self._seed = _THREAD.rng, world.seed(thing)
+        self.rng: random.Random = self._random
         self.entity = None if fresh else world.state.entity(world.action.scope, thing)
-        self._world, self._id_name, self._id_value, self._echo = world, id_name, id_value, echo
+        self._world, self._id_name, self._id_value, self.echo = world, id_name, id_value, echo
 
     def field(self, draw: Draw, name: str, node: Any, depth: int, siblings: Mapping[str, Any]) -> Any:
         """The value of its field called `name`."""
         accepts = draw.schema.accepts
         if name == self._id_name:
-            numbers = (int(self._id_value),) if re.fullmatch(r"-?\d{1,18}", str(self._id_value)) else ()
-            for value in (self._id_value, *numbers, str(self._id_value)):
+            for value in _forms(self._id_value):
                 if accepts(value, node):
                     return value
         about = concept(name, self.thing.kind)
         if about == "status" and is_region(name, siblings):
             about = "state"
-        for key in (name, about):
-            if key in self._echo and accepts(self._echo[key], node):
-                return self._echo[key]
+        for key in (name, about) if self.echo else ():
+            if key in self.echo and accepts(self.echo[key], node):
+                return self.echo[key]
         node = self._world.field_node(self.thing.kind, about, node)
-        drawn = self._world.drawn(draw, field_seed(self._seed, about), self._echo, node, about, depth)
+        self._random.position = self._seed ^ _name_seed(about)
+        drawn = draw.value(node, about, depth)
         if self.entity is None or self.thing.qualifier:
             return drawn
         return self.entity.value(name, drawn, siblings, lambda value: accepts(value, node))
@@ -269,7 +290,7 @@ class ShownThing:
     def finish(self, drawn: dict[str, Any]) -> dict[str, Any]:
         """The object; where its shape is ours, with all that was made of the thing."""
         for name, flag in flags(drawn, self.thing.kind).items():
-            if name not in self._echo:
+            if name not in self.echo:
                 drawn[name] = flag
         if self.entity is None or not self._world.free or self._world.action.writes:
             return drawn
@@ -283,12 +304,16 @@ class ShownThing:
 
 @functools.lru_cache(maxsize=8192)
 def _name_seed(field: str) -> int:
+    """What tells the seeds of the fields of a thing apart."""
     return zlib.crc32(field.encode("utf-8", "replace")) * _STEP & _MASK
 
 
-def field_seed(seed: int, field: str) -> int:
-    """The seed of one field of a thing."""
-    return seed ^ _name_seed(field)
+def _forms(identifier: Any) -> Iterator[Any]:
+    """An identifier in the types that a field may want it in."""
+    yield identifier
+    if isinstance(identifier, str) and re.fullmatch(r"-?\d{1,18}", identifier):
+        yield int(identifier)
+    yield str(identifier)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -307,21 +332,21 @@ def _sample_name(kind: str, id_name: str) -> str:
 
 def _plain_names(properties: Mapping[str, Any]) -> tuple[str, ...]:
     """The properties that can hold an identifier."""
-    return tuple(
-        name
-        for name, node in properties.items()
-        if isinstance(node, dict)
-        and (node["type"] in _PLAIN_TYPES if isinstance(node.get("type"), str) else not _is_object(node))
-        and not _holds_objects(node)
-        and node.get("type") != "boolean"
-    )
+    return tuple([name for name, node in properties.items() if isinstance(node, dict) and _is_plain(node)])
+
+
+def _is_plain(node: dict[str, Any]) -> bool:
+    kind = node.get("type")
+    if isinstance(kind, str):
+        return kind in _PLAIN_TYPES
+    return "properties" not in node and "items" not in node
 
 
 def _is_object(node: Any) -> bool:
     return isinstance(node, dict) and (node.get("type") == "object" or "properties" in node)
 
 
-def _holds_objects(node: Any) -> bool:
+def _is_array(node: Any) -> bool:
     return isinstance(node, dict) and (node.get("type") == "array" or "items" in node)
 
 
