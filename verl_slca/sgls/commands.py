@@ -91,6 +91,23 @@ def fidelity(
     typer.echo(f"report: {output}")
 
 
+@app.command()
+def plausibility(
+    tools: _Tools,
+    config: _Config = None,
+    seed: Annotated[int, typer.Option(help="Of the arguments that the tools are called with.")] = 0,
+) -> None:
+    """Call every tool once and check the responses: an id for what was made, a list for a search, units, domains."""
+    from verl_slca.sgls.plausibility import outcomes, simulated
+
+    calls = asyncio.run(simulated(read_tools_file(tools), _simulator(config), seed))
+    if not calls:
+        raise DataError("holds no tool that could be called and answered", str(tools))
+    for name, outcome in outcomes(calls).items():
+        failed = f"  failed: {', '.join(outcome.failed[:5])}" if outcome.failed else ""
+        typer.echo(f"{name.replace('_', ' '):32} {outcome.calls:5} calls {outcome.share:7.1%}{failed}")
+
+
 def read_tools_file(path: Path) -> list[dict[str, Any]]:
     """The declarations in a JSON file: a list, or an object with a list under ``tools``.
 

@@ -26,6 +26,8 @@ from verl_slca.sgls.verbs import (
 )
 
 _PREPOSITIONS = {"to", "in", "into", "from", "of", "by", "for", "with", "on", "at", "as", "via", "and", "or"}
+_VAGUE = {"return", "provide", "is", "has"}
+"""Verbs with which a description of anything may begin."""
 _ASPECTS = {"detail", "details", "info", "information", "status", "state", "summary", "record", "metadata"}
 """Nouns that say which side of a thing is shown: `get_order_status` is about an order."""
 
@@ -78,6 +80,7 @@ def action_of(tool: CompiledTool, told: Effect | None = None) -> Action:
     words = tokens(tool.name)
     verbs = [i for i, word in enumerate(words) if word in EFFECT_OF_VERB]
     sure = [i for i in verbs if words[i] not in ALSO_NOUNS]
+    sure = sure or [i for i in verbs if words[i] == "list"]  # whatever the description begins with
     described = "" if sure else _described_verb(tool.description)
     at = sure[0] if sure else verbs[0] if verbs else -1
     verb = described or (words[at] if at >= 0 else "")
@@ -86,13 +89,15 @@ def action_of(tool: CompiledTool, told: Effect | None = None) -> Action:
     scope = words[:at] if at >= 0 else words
     if not nouns and scope:  # todo_create: what stands before the verb is the thing, not the server
         scope, nouns = (scope[:-1], scope[-1:]) if scope[-1] not in _ASPECTS else (scope[:-2], scope[-2:])
+    if words[-1:] == ("list",) or (verb == "execute" and nouns[-1:] == ("query",)):
+        effect, nouns = "list", nouns[:-1] if len(nouns) > 1 else nouns
     if len(nouns) > 1 and nouns[-1] in _ASPECTS:
         nouns = nouns[:-1]
     noun = nouns[-1] if nouns else "item"
     kind = singular(noun)
     if verb == "resolve" and kind not in RESOLVABLE:
         effect = "read"
-    if effect == "read" and noun != kind and noun not in _ASPECTS:
+    if effect == "read" and noun != kind and noun not in _ASPECTS and verb not in CALCULATING | CHECKING:
         effect = "list"
     if effect == "create" and adds_numbers(tool):
         effect = "read"
@@ -110,7 +115,7 @@ def _described_verb(description: str) -> str:
     """The verb that the description begins with, "" when it begins with none."""
     first = next(iter(tokens(description[:60])), "")
     forms = (first, first.removesuffix("s"), first.removesuffix("es"))
-    return next((form for form in forms if form in EFFECT_OF_VERB), "")
+    return next((form for form in forms if form in EFFECT_OF_VERB and form not in _VAGUE), "")
 
 
 def _nouns(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -118,12 +118,12 @@ def text(name: str, rng: random.Random) -> str:
 @functools.lru_cache(maxsize=8192)
 def _kind_of_text(name: str) -> tuple[tuple[str, ...], str, str]:
     words = tokens(name)
-    for word in reversed(words):
-        if word in _CHOICES:
-            return _CHOICES[word], "", ""
     last = words[-1] if words else ""
     if last in ("id", "key", "token", "hash", "identifier"):
         return (), "", words[-2][:12] if len(words) > 1 else "id"
+    for word in reversed(words):
+        if word in _CHOICES:
+            return _CHOICES[word], "", ""
     return (), _FORMAT_OF.get(last, ""), ""
 
 

@@ -16,7 +16,7 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from verl_slca.sgls.samples import tokens
+from verl_slca.sgls.samples import is_value, tokens
 
 _SYNONYMS = {
     word: concept
@@ -32,6 +32,7 @@ _SYNONYMS = {
         "email": "mail email_address",
         "phone": "phone_number telephone tel",
         "url": "link href uri html_url web_url",
+        "symbol": "ticker stock_symbol",
         "assignee": "assigned_to",
         "author": "creator created_by",
         "latitude": "lat",
@@ -164,6 +165,8 @@ def identifier(names: tuple[str, ...], kind: str, by_name: bool = True) -> str:
     """
     by_words = {spelled(name): name for name in reversed(names)}
     ids = [f"{kind}_id", "id", f"{kind}_uuid", "uuid", "guid", f"{kind}_number", f"{kind}_key", "number", kind]
+    if is_value(kind):  # the `email` of an e-mail is an address
+        ids.remove(kind)
     ids += ["key", "identifier", "slug", f"{kind}_code", "code"]
     if by_name:
         ids += [form for word in NAMES for form in (f"{kind}_{word}", word)]

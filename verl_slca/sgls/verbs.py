@@ -51,7 +51,7 @@ STATUS_AFTER = {
 MADE_BY = {
     "book": "booking", "reserve": "reservation", "order": "order", "buy": "order", "purchase": "order", "rent":
     "rental", "borrow": "loan", "subscribe": "subscription", "checkout": "order", "pay": "payment", "transfer":
-    "transfer",
+    "transfer", "withdraw": "withdrawal", "deposit": "deposit", "sell": "sale",
 }  # fmt: skip
 """What a verb makes of the thing that it names: who books a flight has a booking, not another flight."""
 RESOLVABLE = frozenset(("issue", "ticket", "incident", "alert", "thread", "comment", "case", "dispute", "bug"))

@@ -13,14 +13,18 @@ from verl_slca.sgls.generate import COUNT, ECHO
 from verl_slca.sgls.normalise import normalised
 from verl_slca.sgls.samples import tokens
 from verl_slca.sgls.schema import CompiledSchema, CompiledTool
-from verl_slca.sgls.things import singular
+from verl_slca.sgls.things import singular, spelled
+from verl_slca.sgls.verbs import MADE_BY
 
 _TOPICS: dict[str, tuple[str, ...]] = {
     "weather": ("temperature", "condition", "humidity"),
     "forecast": ("date", "temperature", "condition"),
     "share": ("symbol", "price", "change"),
     "ticker": ("symbol", "price", "change"),
-    "inventory": ("stock", "unit"),
+    "inventory": ("stock", "updated_at"),
+    "temperature": ("temperature", "condition"),
+    "distance": ("distance", "duration"),
+    "rate": ("rate", "updated_at"),
     "warehouse": ("name", "city", "stock"),
     "price": ("price", "currency"),
     "quote": ("price", "change"),
@@ -28,9 +32,9 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "market": ("symbol", "price", "volume"),
     "location": ("latitude", "longitude"),
     "geocode": ("latitude", "longitude"),
-    "coordinates": ("latitude", "longitude"),
+    "coordinate": ("latitude", "longitude"),
     "route": ("distance", "duration"),
-    "directions": ("distance", "duration"),
+    "direction": ("distance", "duration"),
     "flight": ("airline", "price", "departure_time"),
     "hotel": ("name", "price", "rating"),
     "restaurant": ("name", "rating", "city"),
@@ -57,7 +61,7 @@ _TOPICS: dict[str, tuple[str, ...]] = {
     "account": ("name", "balance", "currency"),
     "time": ("time", "timezone"),
 }
-_STOCK_OF_GOODS = ("stock", "unit")
+_STOCK_OF_GOODS = ("stock", "updated_at")
 _STOCK_OF_COMPANY = ("symbol", "price", "change")
 _GOODS_WORDS = {"inventory", "warehouse", "product", "products", "item", "items", "sku", "store", "quantity", "level",
                 "levels", "shop", "available"}  # fmt: skip
@@ -65,6 +69,19 @@ _GOODS_WORDS = {"inventory", "warehouse", "product", "products", "item", "items"
 _NUMERIC = {"temperature", "humidity", "price", "change", "rate", "volume", "latitude", "longitude", "distance",
             "duration", "rating", "year", "size", "amount", "balance"}  # fmt: skip
 _WHOLE = {"stock", "year", "size", "humidity", "volume"}
+_TAILS = {
+    "detail", "info", "information", "data", "history", "stat", "statistic", "summary", "report", "record", "result",
+    "list", "by", "id", "item",
+}  # fmt: skip
+"""Last words of names that say nothing of what is shown: a `stock_data` is about a stock."""
+_AMBIGUOUS = {
+    "time", "user", "file", "message", "order", "event", "issue", "task", "book", "route", "location", "exchange",
+    "market", "stock", "share", "meeting", "contact", "price", "quote", "balance", "account", "article", "video",
+    "profile", "product", "paper", "ticker", "coordinate", "direction", "booking", "email",
+}  # fmt: skip
+"""Topics that other tools speak of in passing: only what the name ends in is about them."""
+_DESCRIBING = 6
+"""Words of a description that say what the tool is about."""
 _MAX_ECHOES = 4
 
 
@@ -77,7 +94,7 @@ def output_of(tool: CompiledTool) -> CompiledSchema:
 def inferred_output(tool: CompiledTool) -> CompiledSchema:
     """The output schema guessed for `tool`; the same object as long as the tool is in the cache."""
     action = action_of(tool)
-    echoes = dict(list(_echoes(tool.parameters.schema).items())[:_MAX_ECHOES])
+    echoes = _echoes(tool.parameters.schema)
     fields = _fields(tool, action, echoes)
     return CompiledSchema(normalised(_object(fields), f"tool {tool.name!r}: inferred output", arguments=False))
 
@@ -89,16 +106,20 @@ def _fields(tool: CompiledTool, action: Action, echoes: dict[str, Any]) -> dict[
         item = _object({"id": _IDENTIFIER, **_topic(tool, action)})
         return {**echoes, _list_name(tool, action): {"type": "array", "items": item, COUNT: 2}}
     if action.effect == "create":
-        return {**done, f"{action.kind}_id": _IDENTIFIER, **echoes, "created_at": moment}
+        name = f"{action.kind}_id"
+        if name in map(spelled, tool.parameters.schema.get("properties", {})):  # it says to what something is added
+            name = "id"
+        return {**done, name: _IDENTIFIER, **echoes, "created_at": moment}
     if action.effect == "update":
         status = {"status": {"const": action.status}} if action.status else {}
         return {**done, **echoes, **status, "updated_at": moment}
     if action.effect == "delete":
         return {**done, **echoes, "status": {"const": "deleted"}}
     if action.effect == "write":
-        return {**done, **echoes, "completed_at": moment}
+        receipt = {f"{MADE_BY[action.verb]}_id": _IDENTIFIER} if action.verb in MADE_BY else {}
+        return {**done, **receipt, **echoes, "completed_at": moment}
     if action.calculates:
-        return {**echoes, "result": {"type": "number"}}
+        return {**echoes, "result": {"type": "integer" if action.verb == "count" else "number"}}
     if action.checks:
         return {**echoes, "valid": {"type": "boolean"}}
     return {**echoes, **_topic(tool, action)}
@@ -121,18 +142,25 @@ def _object(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _echoes(parameters: dict[str, Any]) -> dict[str, Any]:
-    """One field per parameter, required ones first, present only when the argument is."""
+    """One field for each of a few parameters, present only when the argument is: identifiers, then required ones."""
     properties = parameters.get("properties", {})
     required = [name for name in parameters.get("required", ()) if name in properties]
-    return {name: {ECHO: True} for name in dict.fromkeys([*required, *properties])}
+    names = list(dict.fromkeys([*required, *properties]))
+    first = sorted(names, key=lambda name: spelled(name).rsplit("_", 1)[-1] != "id")[:_MAX_ECHOES]
+    return {name: {ECHO: True} for name in names if name in first}
 
 
 def _topic(tool: CompiledTool, action: Action) -> dict[str, Any]:
-    """Fields of the topic that the name, or else the description, speaks of."""
-    words, described = tokens(tool.name), tokens(tool.description[:200])
-    for word in (action.kind, *reversed(words), *described):
-        names = _TOPICS.get(word) or _TOPICS.get(singular(word))
-        if singular(word) == "stock":
+    """Fields of what the tool is about: what its name ends in, else a plain word of its name or description."""
+    words, described = tokens(tool.name), tokens(tool.description[:200])[:_DESCRIBING]
+    if action.verb == "read" and action.kind in ("file", "document"):
+        return {"content": {"type": "string"}, "updated_at": {"type": "string"}}
+    plain = [singular(word) for word in reversed(words)]
+    before_tail = next((word for word in plain if word not in _TAILS), "")
+    sure = [word for word in (*plain, *map(singular, described)) if word not in _AMBIGUOUS]
+    for word in (action.kind, before_tail, *sure):
+        names = _TOPICS.get(word)
+        if word == "stock":
             about_goods = not _GOODS_WORDS.isdisjoint((*words, *described, *_parameter_words(tool)))
             names = _STOCK_OF_GOODS if about_goods else _STOCK_OF_COMPANY
         if names:

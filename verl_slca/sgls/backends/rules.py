@@ -18,9 +18,11 @@ from verl_slca.errors import DataError, SimulatorFault
 from verl_slca.sgls.backends import BackendRequest, BackendResponse
 from verl_slca.sgls.backends.arithmetic import UndefinedResultError, arithmetic_result
 from verl_slca.sgls.backends.infer import output_of
+from verl_slca.sgls.backends.units import asks_for_unit, in_asked_unit
 from verl_slca.sgls.backends.world import World
 from verl_slca.sgls.generate import generate
 from verl_slca.sgls.schema import CompiledSchema, CompiledTool
+from verl_slca.sgls.things import concept
 from verl_slca.sgls.validation import canonical_json, whole_numbers
 
 MAX_RESPONSE_CHARS = 400
@@ -51,14 +53,18 @@ def rules_response(request: BackendRequest) -> BackendResponse:
         computed = arithmetic_result(tool.name, _operands(tool, arguments))
     except UndefinedResultError as error:
         return BackendResponse(f"Error: {error}.", is_error=True, source="rules")
-    if refusal := request.state.refusal(request.state.action(tool), arguments):
+    action = request.state.action(tool)
+    if refusal := request.state.refusal(action, arguments):
         return BackendResponse(f"Error: {refusal}.", is_error=True, source="rules")
     declared = tool.output is not None
     schema = output_of(tool)
     echo = arguments if declared else _short(arguments)
     if computed is not None:
         echo = {**_numeric_fields(schema, arguments, computed), **arguments}
-    key = "\x1f".join((str(request.seed), request.world, tool.digest, canonical_json(arguments)))
+    echo = {**{concept(name, action.kind): value for name, value in echo.items()}, **echo}
+    # In a shape of ours, another unit gives the same values in that unit.
+    asked = arguments if declared else {name: v for name, v in arguments.items() if not asks_for_unit(name)}
+    key = "\x1f".join((str(request.seed), request.world, tool.digest, canonical_json(asked)))
     seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
     content = ""
     for optional in (1.0, 0.0):
@@ -67,6 +73,8 @@ def rules_response(request: BackendRequest) -> BackendResponse:
             value = generate(schema, random.Random(seed), echo, optional, trusted=not declared, things=world)
         except DataError as error:
             raise SimulatorFault("simulator_output_schema", f"{tool.name}: {error}") from error
+        if not declared:
+            value = in_asked_unit(value, arguments)
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if not declared or len(content) <= MAX_RESPONSE_CHARS:
             break

@@ -108,8 +108,6 @@ class World:
         self._echo = dict(echo)
         if status := "deleted" if self.action.effect == "delete" else self.action.status:
             self._echo.setdefault("status", status)
-        for name, value in echo.items():
-            self._echo.setdefault(concept(name, self.action.kind), value)
         self._key = f"{request.seed}\x1f{request.world}"
         self._server = _server(request.tool.name)
         self._subject = self.state.subject(self.action, arguments)
