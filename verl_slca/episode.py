@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from verl_slca.cutting import cut_middle
-from verl_slca.errors import InfrastructureFault, SimulatorFault
+from verl_slca.errors import InfrastructureFault, SimulatorFault, as_fault
 from verl_slca.parsing import ParsedTurn, parse_turn
 from verl_slca.trajectory import Stop, ToolCall, ToolResult, Trajectory, Turn
 
@@ -97,7 +97,7 @@ async def run_episode(policy: Policy, world: World, limits: Limits) -> Trajector
                 stop = "length"
                 break
         except InfrastructureFault as fault:
-            return Trajectory(tuple(turns), "fault", fault.kind)
+            return Trajectory(tuple(turns), "fault", as_fault(fault, "rollout").kind)
     return Trajectory(tuple(turns), stop)
 
 

@@ -8,6 +8,11 @@ between processes.
 
 from __future__ import annotations
 
+import logging
+
+_log = logging.getLogger(__name__)
+_reported: set[str] = set()
+
 
 class SlcaError(Exception):
     """Base of every error raised on purpose by this project."""
@@ -56,3 +61,21 @@ class JudgeFault(InfrastructureFault):
 
 class PolicyServerFault(InfrastructureFault):
     """The server that runs the policy could not be asked."""
+
+
+def as_fault(error: Exception, where: str) -> InfrastructureFault:
+    """`error` as the fault that a rollout is lost to; the first of each kind in this process is logged in full.
+
+    Args:
+        error: what was raised.
+        where: what was being done, e.g. ``"rollout"``: a bug, which no `InfrastructureFault` foresaw, is counted
+            as ``"rollout_KeyError"``.
+    """
+    if isinstance(error, InfrastructureFault):
+        fault = error
+    else:
+        fault = InfrastructureFault(f"{where}_{type(error).__name__}", str(error))
+    if fault.kind not in _reported:
+        _reported.add(fault.kind)
+        _log.error("a rollout is lost to %s; others lost to it are counted only", fault, exc_info=error)
+    return fault

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ from verl_slca.adapters.segmented_output import SegmentedOutput
 from verl_slca.adapters.shared_cache import open_cache
 from verl_slca.config import parse
 from verl_slca.episode import Action, Limits, World, run_episode
-from verl_slca.errors import DataError
+from verl_slca.errors import DataError, as_fault
 from verl_slca.rows import Row
 from verl_slca.seeds import derived_seed
 from verl_slca.sgls.figures import to_dict
@@ -57,13 +57,19 @@ class SlcaAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> SegmentedOutput:
         """The finished rollout; its trajectory travels in ``extra_fields["trajectory"]`` as a dict.
 
+        Whatever is raised on the way loses this rollout alone: it comes back marked, without a learnable token, so
+        that it is counted (`as_fault`) and not padded over. That goes for a row that cannot be used, too.
+
         Args:
             sampling_params: verl's sampling parameters.
             kwargs: the dataset row (RL schema of `verl_slca.rows`) and verl's own fields.
-
-        Raises:
-            DataError: the row cannot be used, or its prompt does not fit `rollout.prompt_length`.
         """
+        try:
+            return await self._rollout(sampling_params, kwargs)
+        except Exception as error:
+            return self._lost(as_fault(error, "rollout").kind, sampling_params, kwargs)
+
+    async def _rollout(self, sampling_params: dict[str, Any], kwargs: Mapping[str, Any]) -> SegmentedOutput:
         row = row_of(kwargs)
         seed = derived_seed(
             self.rollout_config.seed, row.key, kwargs.get("session_id", 0), kwargs.get("global_steps", 0)
@@ -85,6 +91,24 @@ class SlcaAgentLoop(AgentLoopBase):
                 **policy.server_fields,
                 "trajectory": trajectory.to_dict(),
                 SGLS_FIGURES: to_dict(episode.figures.total()),
+            },
+        )
+        return SegmentedOutput.of(output, self.config)
+
+
+    def _lost(self, fault: str, sampling_params: Mapping[str, Any], kwargs: Mapping[str, Any]) -> SegmentedOutput:
+        eos, step = self.tokenizer.eos_token_id, kwargs.get("global_steps", 0)
+        output = AgentLoopOutput(
+            prompt_ids=[eos],
+            response_ids=[eos],
+            response_mask=[0],
+            response_logprobs=[0.0] if sampling_params.get("logprobs") else None,
+            num_turns=0,
+            metrics=AgentLoopMetrics(),
+            extra_fields={
+                "min_global_steps": step,
+                "max_global_steps": step,
+                "trajectory": Trajectory((), "fault", fault).to_dict(),
             },
         )
         return SegmentedOutput.of(output, self.config)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from verl_slca.errors import JudgeFault
+from verl_slca.errors import JudgeFault, as_fault
 from verl_slca.hierr import reference
 from verl_slca.hierr.asking import Asker, LlmJudgeConfig, make_asker
 from verl_slca.hierr.llm_judge import LlmJudge
@@ -102,7 +102,7 @@ async def score_rollout(trajectory: Trajectory, gold: Gold, judge: SummaryJudge,
     - No tool segment (the rollout only answered): `tool` is None. No answer (cut off, or out of turns):
       `summary` is None.
     - Omission (gold needs a call, no well-formed one was made): total -0.5, on the summary segment alone, 0 on
-      the tool segment that malformed attempts make.
+      the tool segment that malformed attempts make. A rollout that never answered has it on its tool segment.
     - The summary is judged whenever there is a reply; it is 0 unjudged when the reply is empty, or when gold
       needs calls and no tool said anything. A correct abstention is judged like any other reply; text that was
       cut off before it became an answer abstains from nothing and earns no process reward.
@@ -187,7 +187,7 @@ def _unscorable(gold: Gold) -> HierrReward:
 
 def _omission(tried: Attempts, gold: Gold, has_tool: bool, has_summary: bool, config: HierrConfig) -> HierrReward:
     return HierrReward(
-        tool=0.0 if has_tool else None,
+        tool=(0.0 if has_summary else config.no_call_penalty) if has_tool else None,
         summary=config.no_call_penalty if has_summary else None,
         total=config.no_call_penalty,
         parts=_parts(_NONE, 0.0, tried, gold),
@@ -214,7 +214,7 @@ async def _with_summary(
         try:
             rating = await judge.rate(question, said, reply)
         except JudgeFault as error:
-            fault = error.kind
+            fault = as_fault(error, "reward").kind
     return HierrReward(
         tool=process if has_tool else None,
         summary=rating if has_summary and fault is None else None,
