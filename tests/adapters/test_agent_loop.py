@@ -21,9 +21,9 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_slca.adapters.agent_loop import SlcaAgentLoop
-from verl_slca.errors import DataError
+from verl_slca.adapters.agent_loop import SlcaAgentLoop, TimedWorld, TokenPolicy
 from verl_slca.segments import turn_segments
+from verl_slca.sgls.simulator import Simulator
 from verl_slca.trajectory import Trajectory
 
 pytestmark = pytest.mark.verl
@@ -180,9 +180,40 @@ def test_the_newest_weights_version_is_reported(tokenizer):
     assert (output.extra_fields["min_global_steps"], output.extra_fields["max_global_steps"]) == (1, 2)
 
 
-def test_a_prompt_over_the_limit_is_refused_not_cut(tokenizer):
-    with pytest.raises(DataError, match=r"prompt has \d+ tokens with its tools, rollout.prompt_length is 20"):
-        play(tokenizer, ANSWER, prompt_length=20)
+def test_a_prompt_over_the_limit_is_a_lost_rollout_not_a_cut_one(tokenizer, caplog):
+    output, trajectory, _ = play(tokenizer, ANSWER, prompt_length=20)
+    assert (trajectory.stop, trajectory.fault) == ("fault", "rollout_DataError")
+    assert output.response_mask == [0]
+    assert len(output.response_logprobs) == len(output.response_ids) == 1
+    said = [record.getMessage() for record in caplog.records if "rollout.prompt_length is 20" in record.getMessage()]
+    assert len(said) == 1
+    play(tokenizer, ANSWER, prompt_length=20)
+    assert [r for r in caplog.records if "rollout_DataError" in r.getMessage()] == [
+        r for r in caplog.records if r.getMessage() == said[0]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (TokenPolicy, "start"),
+        (TokenPolicy, "act"),
+        (TokenPolicy, "observe"),
+        (TokenPolicy, "with_spans"),
+        (TimedWorld, "respond"),
+        (SlcaAgentLoop, "_rollout"),
+        (Simulator, "episode"),
+    ],
+)
+def test_an_exception_anywhere_loses_the_rollout_and_says_so(tokenizer, monkeypatch, owner, method):
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(owner, method, broken)
+    output, trajectory, _ = play(tokenizer, CALL, ANSWER)
+    assert trajectory.fault == "rollout_KeyError"
+    assert sum(output.response_mask) == 0
+    assert output.extra_fields["min_global_steps"] == output.extra_fields["max_global_steps"] == 3
 
 
 def test_an_unknown_simulator_setting_is_refused(tokenizer):

@@ -15,9 +15,9 @@ pytest.importorskip("verl")
 
 from omegaconf import OmegaConf
 
+from verl_slca.adapters.batch_row import row_of
 from verl_slca.adapters.reward_manager import HierrRewardManager
 from verl_slca.errors import ConfigError
-from verl_slca.rows import row_from_record
 from verl_slca.trajectory import ToolCall, ToolResult, Trajectory, Turn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -26,21 +26,19 @@ from misbehaving_server import MisbehavingServer, refuse
 pytestmark = pytest.mark.verl
 
 PING = {"name": "ping", "parameters": {"type": "object", "properties": {"host": {"type": "string"}}}}
-ROW = row_from_record(
-    {
-        "prompt": [{"role": "user", "content": "Is h1 up?"}],
-        "data_source": "demo",
-        "tools": [PING],
-        "reward_model": {
-            "ground_truth": {
-                "question_content": "Is h1 up?",
-                "allowed_tools": ["ping"],
-                "gold_tool_calls": [[{"name": "ping", "arguments": {"host": "h1"}}]],
-            }
-        },
+ROW_FIELDS = {
+    "raw_prompt": [{"role": "user", "content": "Is h1 up?"}],
+    "data_source": "demo",
+    "tools": [PING],
+    "reward_model": {
+        "ground_truth": {
+            "question_content": "Is h1 up?",
+            "allowed_tools": ["ping"],
+            "gold_tool_calls": [[{"name": "ping", "arguments": {"host": "h1"}}]],
+        }
     },
-    "row 0",
-)
+}
+ROW = row_of(ROW_FIELDS)
 CALL = '<tool_call>\n{"name": "ping", "arguments": {"host": "h1"}}\n</tool_call>'
 CALLED = Turn(CALL, (ToolCall("ping", {"host": "h1"}),), (ToolResult("ping", "up"),))
 ROLLOUT = Trajectory((CALLED, Turn("h1 is up.")), "answer")
@@ -107,3 +105,26 @@ def test_a_judge_of_the_policys_family_is_warned_of_at_the_start(caplog):
 def test_a_cluster_cache_without_ray_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"cache\.scope=machine"):
         manager("http://127.0.0.1:9/v1", "slca", cache={"path": str(tmp_path / "c"), "scope": "cluster"})
+
+
+@pytest.mark.parametrize("method", ["_trajectory", "result", "score"])
+def test_an_exception_anywhere_marks_the_rollout(monkeypatch, method):
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(HierrRewardManager, method, broken)
+    fields = {**ROW_FIELDS, "tool_extra_fields": {"trajectory": ROLLOUT.to_dict()}}
+    result = asyncio.run(
+        manager("http://127.0.0.1:9/v1", "slca").run_single([SimpleNamespace(non_tensor_batch=fields)])
+    )
+    info = result["reward_extra_info"]
+    assert (result["reward_score"], info["fault"]) == (0.0, "reward_KeyError")
+    assert info["tool_reward"] is info["summary_reward"] is info["score"] is None
+
+
+def test_a_lost_rollout_keeps_its_own_fault_whatever_its_row():
+    fields = {"tool_extra_fields": {"trajectory": Trajectory((), "fault", "rollout_DataError").to_dict()}}
+    result = asyncio.run(
+        manager("http://127.0.0.1:9/v1", "slca").run_single([SimpleNamespace(non_tensor_batch=fields)])
+    )
+    assert result["reward_extra_info"]["fault"] == "rollout_DataError"

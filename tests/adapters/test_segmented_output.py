@@ -63,15 +63,14 @@ def test_the_trajectory_says_that_a_cut_off_rollout_has_no_answer():
     assert found["rm_scores"].tolist() == [0, 0, 0, 0, 0.5, 0]
 
 
-def test_an_answer_right_behind_a_call_is_refused_since_the_mask_cannot_tell_them_apart():
+def test_an_answer_right_behind_a_call_is_lost_since_the_mask_cannot_tell_them_apart():
     turns = [{"span": [0, 2]}, {"span": [2, 4]}]
-    with pytest.raises(ValueError, match="the answer starts at token 2"):
-        tensors(
-            "slca",
-            [1, 1, 1, 1],
-            {"tool_reward": 0.5, "summary_reward": 1.0},
-            trajectory={"stop": "answer", "turns": turns},
-        )
+    info = {"tool_reward": 0.5, "summary_reward": 1.0}
+    found = tensors("slca", [1, 1, 1, 1], info, trajectory={"stop": "answer", "turns": turns})
+    lost = {"tool_reward": None, "summary_reward": None, "fault": "placing_ValueError"}
+    assert found["extra_fields"]["reward_extra_info"] == lost
+    assert found["response_mask"].sum() == 0
+    assert found["rm_scores"].tolist() == [0] * 4
 
 
 def test_without_a_trajectory_a_none_summary_says_the_same():

@@ -95,7 +95,6 @@ class SlcaAgentLoop(AgentLoopBase):
         )
         return SegmentedOutput.of(output, self.config)
 
-
     def _lost(self, fault: str, sampling_params: Mapping[str, Any], kwargs: Mapping[str, Any]) -> SegmentedOutput:
         eos, step = self.tokenizer.eos_token_id, kwargs.get("global_steps", 0)
         output = AgentLoopOutput(

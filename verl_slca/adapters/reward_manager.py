@@ -23,7 +23,7 @@ from verl_slca.adapters.batch_row import row_of
 from verl_slca.adapters.segmented_output import FAULT, SUMMARY_REWARD, TOOL_REWARD
 from verl_slca.adapters.shared_cache import open_cache
 from verl_slca.config import parse
-from verl_slca.errors import JudgeFault
+from verl_slca.errors import JudgeFault, as_fault
 from verl_slca.hierr import HierrConfig, HierrReward, make_judge, score_rollout, success_at
 from verl_slca.hierr.action import action_reward
 from verl_slca.hierr.asking import Asker, make_asker
@@ -102,9 +102,18 @@ class HierrRewardManager(RewardManagerBase):
         self.baseline = BASELINES.get(str(config.algorithm.adv_estimator))
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
-        """verl's reward result for the last sequence of `data`: the total, and everything else as extra info."""
+        """verl's reward result for the last sequence of `data`: the total, and everything else as extra info.
+
+        Whatever is raised marks the rollout as lost (`as_fault`); one that came back lost is not looked at.
+        """
         item = data[-1]
-        return await self.result(self._trajectory(item), row_of(item.non_tensor_batch), item.non_tensor_batch)
+        try:
+            trajectory = self._trajectory(item)
+            if trajectory.fault:
+                return _lost(trajectory.fault)
+            return await self.result(trajectory, row_of(item.non_tensor_batch), item.non_tensor_batch)
+        except Exception as error:
+            return _lost(as_fault(error, "reward").kind)
 
     async def result(self, trajectory: Trajectory, row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
         """verl's reward result for one rollout of `row`; `fields` are the batch's other fields, for subclasses."""
@@ -114,7 +123,7 @@ class HierrRewardManager(RewardManagerBase):
             try:
                 info |= await self.baseline(trajectory, row, self.asker)
             except JudgeFault as fault:
-                reward = dataclasses.replace(reward, fault=fault.kind)
+                reward = dataclasses.replace(reward, fault=as_fault(fault, "reward").kind)
                 info = extra_info(reward)
         return {"reward_score": 0.0 if reward.fault else reward.total, "reward_extra_info": info}
 
@@ -129,6 +138,10 @@ class HierrRewardManager(RewardManagerBase):
         response = item.batch["responses"]
         length = int(item.batch["attention_mask"][-len(response) :].sum())
         return trajectory_from_text(self.tokenizer.decode(response[:length], skip_special_tokens=True))
+
+
+def _lost(fault: str) -> dict[str, Any]:
+    return {"reward_score": 0.0, "reward_extra_info": extra_info(HierrReward(None, None, 0.0, fault=fault))}
 
 
 def _warn_of_family(config: DictConfig, settings: HierrConfig) -> None:

@@ -21,6 +21,7 @@ from verl.experimental.agent_loop.agent_loop import register
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
 from verl_slca.adapters.token_rewards import place
+from verl_slca.errors import as_fault
 
 TOOL_REWARD = "tool_reward"
 """`reward_extra_info` key: reward of the tool segment, a finite float; ignored where there is no tool run."""
@@ -54,21 +55,26 @@ class SegmentedOutput(AgentLoopOutput):
         (T,) float32 hold the two rewards (`token_rewards.place`); one that is absent or not finite is
         written as NaN, which the estimator refuses by name. After a fault, or where a single unanswered
         token leaves nothing to learn from, `response_mask` and `rm_scores` are all 0, so that the rollout is
-        in no group's statistics.
+        in no group's statistics. A rollout whose rewards cannot be placed is lost to a fault like any other.
         """
         tensors = super().as_dict()
         info = self.extra_fields.get("reward_extra_info") or {}
         mask = tensors["response_mask"]
+        if not info.get(FAULT) and self._per_segment and (TOOL_REWARD in info or SUMMARY_REWARD in info):
+            try:
+                tensors["response_mask"], tensors["rm_scores"] = self._on_tokens(mask, info)
+            except Exception as error:
+                info = dict.fromkeys(info) | {FAULT: as_fault(error, "placing").kind}
+                tensors["extra_fields"] = tensors["extra_fields"] | {"reward_extra_info": info}
         if info.get(FAULT):
             tensors["response_mask"], tensors["rm_scores"] = torch.zeros_like(mask), torch.zeros(len(mask))
-        elif self._per_segment and (TOOL_REWARD in info or SUMMARY_REWARD in info):
-            trajectory = self.extra_fields.get("trajectory")
-            if trajectory is None:
-                answered, answer_start = info.get(SUMMARY_REWARD, 0.0) is not None, None
-            else:
-                answered, answer_start = trajectory["stop"] == "answer", trajectory["turns"][-1]["span"][0]
-            tensors["response_mask"], tensors["rm_scores"] = on_tokens(mask, info, answered, answer_start)
         return tensors
+
+    def _on_tokens(self, mask: Tensor, info: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        trajectory = self.extra_fields.get("trajectory")
+        if trajectory is None:
+            return on_tokens(mask, info, info.get(SUMMARY_REWARD, 0.0) is not None)
+        return on_tokens(mask, info, trajectory["stop"] == "answer", trajectory["turns"][-1]["span"][0])
 
 
 def on_tokens(
