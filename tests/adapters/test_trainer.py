@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from verl_slca.adapters import trainer
-from verl_slca.adapters.trainer import SlcaTrainerSync, require_enough_left
+from verl_slca.adapters.trainer import SlcaTrainerSync, never_returned, require_enough_left
 from verl_slca.errors import ConfigError, InfrastructureFault
 from verl_slca.sgls.figures import ToolFigures, to_dict
 
@@ -44,7 +44,7 @@ class Queue:
         self.extra_fields = extra_fields
 
     def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
-        found = [self.extra_fields[int(key)] for key in keys]
+        found = [self.extra_fields[int(key.split("_")[0])] for key in keys]
         if select_fields == ["extra_fields"]:
             return {"extra_fields": SimpleNamespace(tolist=lambda: found)}
         rows = [torch.tensor([extra["reward"], 1.0]) for extra in found]
@@ -54,29 +54,97 @@ class Queue:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a trainer over given extra fields, verl's own part left out."""
-    monkeypatch.setattr(PPOTrainerSync, "__init__", lambda self, config: None)
-    monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: "advantages")
+
+    def init(self: PPOTrainerSync, config: Any) -> None:
+        self.config, self.parameter_sync_step = config, 1
+
+    def validated(self: PPOTrainerSync, *args: Any, **kwargs: Any) -> dict[str, float]:
+        return {}
+
+    monkeypatch.setattr(PPOTrainerSync, "__init__", init)
+    monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: "balanced")
+    monkeypatch.setattr(PPOTrainerSync, "_val_metrics_update", validated)
     monkeypatch.setattr(PPOTrainerSync, "_compute_metrics", lambda self, batch, metrics: None)
     monkeypatch.setattr(PPOTrainerSync, "_dump_generations", lambda self, **columns: setattr(self, "dumped", columns))
 
-    def make(extra_fields: list[dict[str, Any]], slca: dict[str, Any], padding: int = 0) -> tuple[SlcaTrainerSync, Any]:
+    def make(
+        extra_fields: list[dict[str, Any]], slca: dict[str, Any], padding: int = 0, asked: int | None = None
+    ) -> tuple[SlcaTrainerSync, Any]:
         monkeypatch.setattr(trainer, "tq", Queue(extra_fields))
-        config = OmegaConf.create({"algorithm": {"slca": slca}, "trainer": {"v1": {"trainer_mode": "slca_sync"}}})
         rows = len(extra_fields)
+        config = OmegaConf.create(
+            {
+                "algorithm": {"slca": slca},
+                "trainer": {"v1": {"trainer_mode": "slca_sync"}},
+                "data": {"train_batch_size": rows if asked is None else asked},
+                "actor_rollout_ref": {"rollout": {"n": 1}},
+            }
+        )
         tags = [{"is_padding": i >= rows} for i in range(rows + padding)]
-        keys = [str(i) for i in range(rows + padding)]
+        keys = [f"{i}_0_0" for i in range(rows + padding)]
         return SlcaTrainerSync(config), SimpleNamespace(keys=keys, tags=tags, partition_id="train")
 
     return make
 
 
-def test_the_trainer_counts_before_it_computes_an_advantage_and_leaves_padding_out(made):
+def test_the_trainer_counts_before_verl_pads_the_batch(made):
     extra = [{"reward_extra_info": info} for info in infos("judge_timeout", "judge_timeout", "")]
-    stopping, batch = made(extra, {}, padding=9)
+    stopping, batch = made(extra, {})
     with pytest.raises(InfrastructureFault, match="2 of the 3"):
-        stopping._compute_advantage(batch, {})
+        stopping._balance_batch(batch, {})
     going_on, batch = made(extra, {"max_lost_share": 0.7})
-    assert going_on._compute_advantage(batch, {}) == "advantages"
+    assert going_on._balance_batch(batch, {}) == "balanced"
+
+
+def test_what_was_asked_for_and_never_came_back_is_lost(made):
+    extra = [{"reward": 1.0, "reward_extra_info": info} for info in infos("judge_timeout", "", "")]
+    stopping, batch = made(extra, {}, asked=64)
+    with pytest.raises(InfrastructureFault, match=r"62 of the 64 .*never_returned: 61, judge_timeout: 1"):
+        stopping._balance_batch(batch, {})
+    metrics: dict[str, float] = {}
+    going_on, batch = made(extra, {"max_lost_share": 1.0}, asked=64, padding=61)
+    going_on._compute_metrics(batch, metrics)
+    assert (metrics["faults/lost"], metrics["faults/never_returned"]) == (62.0, 61.0)
+
+
+def test_verl_replaces_failed_prompts_and_they_are_lost_all_the_same(made):
+    stopping, batch = made([{"reward_extra_info": info} for info in infos("", "")], {}, asked=2)
+    with pytest.raises(InfrastructureFault, match=r"3 of the 5 .*never_returned: 3"):
+        stopping._balance_batch(batch, {"training/rollout_failure/evicted_samples": 3})
+
+
+def test_a_step_of_which_nothing_came_back_stops_whatever_may_be_lost(made):
+    stopping, batch = made([], {"max_lost_share": 1.0}, asked=4)
+    with pytest.raises(InfrastructureFault, match="4 of the 4"):
+        stopping._balance_batch(batch, {})
+
+
+def test_a_rollout_in_several_parts_came_back_once():
+    assert len(never_returned(["a_0_0", "a_0_1", "b_0_0"], asked=3)) == 1
+    assert never_returned(["a_0_0", "a_1_0"], asked=1) == []
+
+
+def test_validation_counts_what_never_came_back(made):
+    validating, _ = made([], {})
+    found = validating._val_metrics_update(
+        [],
+        ["a", "a", "b"],
+        {"fault": ["", "", "judge_timeout"], "reward": [1, 1, 0]},
+        [],
+        {("s", "a"): 2, ("s", "b"): 2},
+    )
+    assert found == {"val-faults/lost": 2.0, "val-faults/never_returned": 1.0, "val-faults/judge_timeout": 1.0}
+    with pytest.raises(InfrastructureFault, match="3 of the 4 rollouts of this validation"):
+        validating._val_metrics_update([], ["a"], {"fault": [""], "reward": [1]}, [], {("s", "a"): 2, ("s", "b"): 2})
+
+
+def test_the_score_is_one_number_under_both_names(made):
+    extra = [{"reward_extra_info": {"score": score, "fault": ""}} for score in (-0.5, 1.5)]
+    counting, batch = made(extra, {})
+    metrics = {"critic/score/mean": -0.44}
+    counting._compute_metrics(batch, metrics)
+    assert metrics["critic/score/mean"] == metrics["rollout/score/mean"] == 0.5
+    assert (metrics["critic/score/min"], metrics["critic/score/max"]) == (-0.5, 1.5)
 
 
 def test_a_share_that_makes_no_sense_is_refused_at_the_start(made):
@@ -110,8 +178,9 @@ def test_dumped_rollouts_carry_their_numbers_and_lost_ones_no_score(made):
     extra = [{"reward": 1.0, "reward_extra_info": info} for info in infos("", "judge_timeout")]
     dumping, batch = made(extra, {}, padding=1)
     dumping._compute_metrics(batch, {})
-    dumping._dump_generations(scores=[2.0, 0.0, 0.0], reward_extra_infos_dict={"uid": ["0", "1", "2"]}, gts=[1, 2, 3])
-    columns = {"uid": ["0", "1", "2"], "process": [1.0, 1.0, None], "fault": ["", "judge_timeout", None]}
+    keys = ["0_0_0", "1_0_0", "2_0_0"]
+    dumping._dump_generations(scores=[2.0, 0.0, 0.0], reward_extra_infos_dict={"uid": keys}, gts=[1, 2, 3])
+    columns = {"uid": keys, "process": [1.0, 1.0, None], "fault": ["", "judge_timeout", None]}
     assert dumping.dumped == {"scores": [2.0, None, 0.0], "reward_extra_infos_dict": columns, "gts": [1, 2, 3]}
 
 

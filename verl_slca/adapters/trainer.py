@@ -3,8 +3,9 @@
 The estimator works under any of verl's trainers. This one adds, for every training step, the mean of each
 number the reward function returned in `reward_extra_info`, the simulator's figures, and the count of rollouts
 lost to each kind of infrastructure fault; the dumped rollouts carry the same numbers. A lost rollout has no score,
-where verl's own metrics, dumps and validation would have counted a 0. When too many rollouts of a step are lost it
-stops, since the rest would be learning from noise.
+where verl's own metrics, dumps and validation would have counted a 0. A rollout that was asked for and never came
+back, which verl pads over, is lost too. When too many rollouts of a step are lost it stops, since the rest would
+be learning from noise.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from verl_slca.adapters.segmented_output import FAULT
 from verl_slca.errors import InfrastructureFault
 from verl_slca.sgls import figures
 
+NEVER_RETURNED = "never_returned"
+"""Kind of fault of a rollout that was asked for and of which verl has nothing; its worker's log says why."""
+
 
 @register_trainer("slca_sync")
 class SlcaTrainerSync(PPOTrainerSync):
@@ -37,9 +41,16 @@ class SlcaTrainerSync(PPOTrainerSync):
         self._infos: dict[str, dict[str, Any]] = {}
         super().__init__(config, *args, **kwargs)
 
-    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        require_enough_left([_info(extra) for extra in _extra_fields(batch).values()], self._max_lost_share)
-        return super()._compute_advantage(batch, metrics)
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        # Before verl pads the batch, and before anything is computed on what is left of it.
+        infos = [_info(extra) for extra in _extra_fields(batch).values()]
+        asked = self._asked(metrics) // self.parameter_sync_step
+        require_enough_left(infos + never_returned(batch.keys, asked), self._max_lost_share)
+        return super()._balance_batch(batch, metrics, *args, **kwargs)
+
+    def _asked(self, metrics: Mapping[str, Any]) -> int:
+        evicted = int(metrics.get("training/rollout_failure/evicted_samples", 0))
+        return (self.config.data.train_batch_size + evicted) * self.config.actor_rollout_ref.rollout.n
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
@@ -47,8 +58,11 @@ class SlcaTrainerSync(PPOTrainerSync):
         self._infos = {key: _info(extra) for key, extra in extra_fields.items()}  # the step's rollouts are dumped next
         kept = [key for key, info in self._infos.items() if not info.get(FAULT)]
         if len(kept) < len(self._infos):
-            metrics.update(score_metrics(batch.partition_id, kept))
-        metrics.update(rollout_metrics(self._infos.values()))
+            metrics.update(token_metrics(batch.partition_id, kept))
+        if scores := [self._infos[key]["score"] for key in kept if self._infos[key].get("score") is not None]:
+            metrics.update(_spread("score", scores))  # one name, one number, wherever on the tokens its parts lie
+        asked = [*self._infos.values(), *never_returned(list(self._infos), self._asked(metrics))]
+        metrics.update(rollout_metrics(asked))
         metrics.update(figures.metrics(extra.get(SGLS_FIGURES) or {} for extra in extra_fields.values()))
 
     def _dump_generations(
@@ -62,18 +76,45 @@ class SlcaTrainerSync(PPOTrainerSync):
         super()._dump_generations(scores=kept, reward_extra_infos_dict=infos, **columns)
 
     def _val_metrics_update(
-        self, data_sources: list, sample_uids: list, infos: dict[str, list], *args: Any, **kwargs: Any
+        self,
+        data_sources: list,
+        sample_uids: list,
+        infos: dict[str, list],
+        sample_turns: list,
+        expected_acc_counts: Mapping[tuple[str, str], int] | None = None,
     ) -> dict[str, float]:
         faults = infos.pop(FAULT, [])
         if faults:
             infos["reward"] = [None if lost else r for lost, r in zip(faults, infos["reward"], strict=True)]
-        metrics = super()._val_metrics_update(data_sources, sample_uids, infos, *args, **kwargs)
-        return metrics | fault_metrics(faults, prefix="val-faults")
+        gone = max(sum((expected_acc_counts or {}).values()) - len(sample_uids), 0)
+        asked = [*faults, *[NEVER_RETURNED] * gone]
+        require_enough_left([{FAULT: fault} for fault in asked], self._max_lost_share, "validation")
+        metrics = super()._val_metrics_update(
+            data_sources, sample_uids, infos, sample_turns, expected_acc_counts=expected_acc_counts
+        )
+        return metrics | fault_metrics(asked, prefix="val-faults")
+
+
+def never_returned(keys: Sequence[str], asked: int) -> list[dict[str, Any]]:
+    """A `reward_extra_info` for each of the `asked` rollouts that has no row among `keys`.
+
+    Args:
+        keys: of a step's rows, ``{prompt}_{session}_{part}``: a rollout may have come back in several parts.
+        asked: prompts times rollouts a prompt.
+
+    Example:
+        >>> never_returned(["a_0_0", "a_0_1", "a_1_0"], asked=3)
+        [{'fault': 'never_returned'}]
+    """
+    returned = len({key.rsplit("_", 1)[0] for key in keys})
+    return [{FAULT: NEVER_RETURNED} for _ in range(asked - returned)]
 
 
 def _extra_fields(batch: Any) -> dict[str, dict[str, Any]]:
     """What agent loop and reward function sent along, by rollout; rows that pad the batch are none."""
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+    if not keys:
+        return {}
     fields = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
     return dict(zip(keys, fields.pop("extra_fields").tolist(), strict=True))
 
@@ -82,8 +123,8 @@ def _info(extra: Mapping[str, Any]) -> dict[str, Any]:
     return extra.get("reward_extra_info") or {}
 
 
-def score_metrics(partition: str, keys: Sequence[str]) -> dict[str, float]:
-    """verl's metrics of scores and rewards over these rollouts alone; {} for none."""
+def token_metrics(partition: str, keys: Sequence[str]) -> dict[str, float]:
+    """verl's metrics of scores and rewards on tokens over these rollouts alone; {} for none."""
     if not keys:
         return {}
     fields = {"score": "rm_scores", "rewards": "token_level_rewards"}
@@ -91,33 +132,39 @@ def score_metrics(partition: str, keys: Sequence[str]) -> dict[str, float]:
     # verl stores rewards of their own only where they differ from the scores.
     rows = {name: data.get(field, data["rm_scores"]).unbind() for name, field in fields.items()}
     sums = {name: [float(row.sum()) for row in found] for name, found in rows.items()}
+    return _spread("score", sums["score"]) | _spread("rewards", sums["rewards"])
+
+
+def _spread(name: str, found: Sequence[float]) -> dict[str, float]:
     return {
-        f"critic/{name}/{kind}": value
-        for name, found in sums.items()
-        for kind, value in (("mean", sum(found) / len(found)), ("max", max(found)), ("min", min(found)))
+        f"critic/{name}/mean": sum(found) / len(found),
+        f"critic/{name}/max": max(found),
+        f"critic/{name}/min": min(found),
     }
 
 
-def require_enough_left(infos: Sequence[Mapping[str, Any]], max_lost_share: float) -> None:
+def require_enough_left(infos: Sequence[Mapping[str, Any]], max_lost_share: float, of: str = "step") -> None:
     """Nothing, unless more than `max_lost_share` of a step's rollouts were lost to infrastructure faults.
 
     Args:
-        infos: one `reward_extra_info` per rollout.
-        max_lost_share: from ``algorithm.slca``, in (0, 1].
+        infos: one `reward_extra_info` per rollout that was asked for.
+        max_lost_share: from ``algorithm.slca``, in (0, 1]; 1 stops only where nothing at all came back.
+        of: whose rollouts they are, for the message.
 
     Raises:
         InfrastructureFault: naming the kinds of fault and how many rollouts each has hit.
     """
     counts = Counter(str(info[FAULT]) for info in infos if info.get(FAULT))
     lost = counts.total()
-    if lost <= max_lost_share * len(infos):
+    if lost <= max_lost_share * len(infos) and not 0 < counts[NEVER_RETURNED] == len(infos):
         return
     kinds = ", ".join(f"{kind}: {count}" for kind, count in counts.most_common())
     raise InfrastructureFault(
         "rollouts_lost",
-        f"{lost} of the {len(infos)} rollouts of this step were lost ({kinds}), more than "
-        f"algorithm.slca.max_lost_share={max_lost_share:g} allows; the rest says little about the policy. Mend what "
-        f"failed and go on from the last checkpoint, or raise the share (1.0: never stop)",
+        f"{lost} of the {len(infos)} rollouts of this {of} were lost ({kinds}), more than "
+        f"algorithm.slca.max_lost_share={max_lost_share:g} allows; the rest says little about the policy. The log "
+        f"has the first traceback of each kind. Mend what failed and go on from the last checkpoint, or raise the "
+        f"share (1.0: go on while anything comes back)",
     )
 
 
