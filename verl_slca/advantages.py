@@ -34,16 +34,21 @@ class SlcaConfig:
             release's quirks, for exact reproduction.
         max_lost_share: share of a step's rollouts, in (0, 1], that infrastructure faults may take before training
             stops; read by the `slca_sync` trainer, under any estimator.
+        max_silent_steps: steps in a row without a readable call or without any advantage, before the `slca_sync`
+            trainer stops; 0: never.
     """
 
     tool_weight: float = 1.0
     summary_weight: float = 1.0
     segments: Literal["turns", "mask_rule"] = "turns"
     max_lost_share: float = 0.5
+    max_silent_steps: int = 10
 
     def __post_init__(self) -> None:
         if not 0.0 < self.max_lost_share <= 1.0:
             raise ValueError(f"max_lost_share must be in (0, 1], got {self.max_lost_share}")
+        if self.max_silent_steps < 0:
+            raise ValueError(f"max_silent_steps must be at least 0, got {self.max_silent_steps}")
 
 
 def group_normalise(

@@ -140,3 +140,8 @@ def test_the_inputs_stay_as_they_were():
     estimators.slca(rewards, mask, UIDS)
     assert torch.equal(rewards, PLACED)
     assert torch.equal(mask, MASK)
+
+
+def test_rows_without_a_learnable_token_are_warned_of_under_any_trainer(caplog):
+    by_verl("slca")
+    assert [record.getMessage()[:45] for record in caplog.records] == ["1 of the 5 rows of this step have no learnabl"]

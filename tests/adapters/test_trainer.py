@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from verl_slca.adapters import trainer
-from verl_slca.adapters.trainer import SlcaTrainerSync, never_returned, require_enough_left
+from verl_slca.adapters.lost import Silence, never_returned, require_enough_left
+from verl_slca.adapters.trainer import SlcaTrainerSync
 from verl_slca.errors import ConfigError, InfrastructureFault
 from verl_slca.sgls.figures import ToolFigures, to_dict
 
@@ -190,3 +191,37 @@ def test_validation_dumps_keep_verls_columns_and_lost_rollouts_have_no_score(mad
     columns = {"uid": ["a", "b"], **faults}
     dumping._dump_generations(scores=[2.0, 0.0], reward_extra_infos_dict=columns)
     assert dumping.dumped == {"scores": kept, "reward_extra_infos_dict": columns}
+
+
+FENCED = {"turns": [{"text": '```json\n{"name": "ping"}\n```'}]}
+NO_CALL = {"rollout/gold_calls/mean": 1.0, "rollout/calls/mean": 0.0, "critic/advantages/max": 0.5}
+NO_ADVANTAGE = {"rollout/calls/mean": 2.0, "critic/advantages/max": 0.0, "critic/advantages/min": 0.0}
+LEARNING = {"rollout/gold_calls/mean": 1.0, "rollout/calls/mean": 0.25, "critic/advantages/max": 0.5}
+
+
+@pytest.mark.parametrize(("metrics", "why"), [(NO_CALL, "no rollout holds a call"), (NO_ADVANTAGE, "advantage is 0")])
+def test_a_step_that_teaches_nothing_is_warned_of_with_a_sample_and_stops_when_it_lasts(metrics, why, caplog):
+    silence = Silence(3)
+    silence.look(metrics, [None, {"turns": []}, FENCED])
+    silence.look(metrics, [FENCED])
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert why in said[0]
+    assert "```json" in said[0]
+    with pytest.raises(ConfigError, match=r"(?s)3 in a row.*max_silent_steps=0"):
+        silence.look(metrics, [FENCED])
+
+
+def test_a_step_that_teaches_something_ends_the_silence():
+    silence = Silence(2)
+    for metrics in (NO_CALL, LEARNING, NO_CALL, {**NO_CALL, "rollout/gold_calls/mean": 0.0}, NO_CALL):
+        silence.look(metrics, [])
+    for _ in range(9):
+        Silence(0).look(NO_CALL, [])
+
+
+def test_the_trainer_watches_its_own_steps(made):
+    info = {"gold_calls": 1, "calls": 0, "fault": ""}
+    watching, batch = made([{"reward_extra_info": info, "trajectory": FENCED}] * 2, {"max_silent_steps": 1})
+    with pytest.raises(ConfigError, match="```json"):
+        watching._compute_metrics(batch, {})

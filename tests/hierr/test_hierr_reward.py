@@ -57,6 +57,12 @@ async def test_omission_goes_to_the_summary_alone_and_overrides():
     assert (reward.tool, reward.summary, reward.total, reward.omitted) == (0.0, -1.0, -1.0, True)
 
 
+@pytest.mark.parametrize("stop", ["length", "turn_limit"])
+async def test_a_rollout_cut_off_without_a_due_call_has_the_penalty_on_the_segment_there_is(stop):
+    reward = await score_rollout(Trajectory((Turn("Let me think about"),), stop), WANTED, Judge(), HierrConfig())
+    assert (reward.tool, reward.summary, reward.total, reward.omitted) == (-0.5, None, -0.5, True)
+
+
 async def test_a_call_of_an_unknown_tool_is_a_wrong_call_and_no_omission():
     reward = await score_rollout(rollout(turn(("pong", {})), Turn("It is up.")), WANTED, Judge(), HierrConfig())
     assert (reward.tool, reward.omitted, reward.parts["format"]) == (0.0, False, 0.0)

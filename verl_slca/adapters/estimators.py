@@ -13,6 +13,7 @@ two rewards of a rollout mean is up to the reward function:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ from verl_slca.advantages import Mode, SlcaConfig, segment_sum
 from verl_slca.config import parse
 from verl_slca.errors import ConfigError
 from verl_slca.segments import mask_rule
+
+logger = logging.getLogger(__name__)
 
 
 @register_adv_est("slca")
@@ -115,6 +118,7 @@ def segment_rewards(
     Raises:
         ConfigError: as `slca`.
     """
+    _warn_of_empty_rows(response_mask)
     if not _kl_in_reward(config):
         return read(token_level_rewards, response_mask, settings.segments)
     if settings.segments != "mask_rule":
@@ -122,6 +126,18 @@ def segment_rewards(
     tool_mask, summary_mask = mask_rule(response_mask)
     tool, summary = (segment_sum(token_level_rewards, mask) for mask in (tool_mask, summary_mask))
     return SegmentRewards(tool, summary, tool_mask, summary_mask)
+
+
+def _warn_of_empty_rows(response_mask: Tensor) -> None:
+    empty = int((response_mask == 0).all(1).sum())
+    if empty:
+        logger.warning(
+            "%d of the %d rows of this step have no learnable token: rollouts lost to a fault, or never returned and "
+            "padded over by verl; the log of the agent loop workers has the first traceback of each kind. "
+            "trainer.v1.trainer_mode=slca_sync counts them by kind and stops above algorithm.slca.max_lost_share",
+            empty,
+            len(response_mask),
+        )
 
 
 def slca_config(config: Mapping[str, Any] | None) -> SlcaConfig:

@@ -5,13 +5,13 @@ number the reward function returned in `reward_extra_info`, the simulator's figu
 lost to each kind of infrastructure fault; the dumped rollouts carry the same numbers. A lost rollout has no score,
 where verl's own metrics, dumps and validation would have counted a 0. A rollout that was asked for and never came
 back, which verl pads over, is lost too. When too many rollouts of a step are lost it stops, since the rest would
-be learning from noise.
+be learning from noise; so it does when step after step teaches nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,12 +22,9 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from verl_slca.adapters.agent_loop import SGLS_FIGURES
 from verl_slca.adapters.estimators import slca_config
+from verl_slca.adapters.lost import NEVER_RETURNED, Silence, fault_metrics, never_returned, require_enough_left
 from verl_slca.adapters.segmented_output import FAULT
-from verl_slca.errors import InfrastructureFault
 from verl_slca.sgls import figures
-
-NEVER_RETURNED = "never_returned"
-"""Kind of fault of a rollout that was asked for and of which verl has nothing; its worker's log says why."""
 
 
 @register_trainer("slca_sync")
@@ -37,7 +34,9 @@ class SlcaTrainerSync(PPOTrainerSync):
     def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # verl branches on this name, not on the class
-        self._max_lost_share = slca_config(config.algorithm).max_lost_share
+        settings = slca_config(config.algorithm)
+        self._max_lost_share = settings.max_lost_share
+        self._silence = Silence(settings.max_silent_steps)
         self._infos: dict[str, dict[str, Any]] = {}
         super().__init__(config, *args, **kwargs)
 
@@ -64,6 +63,7 @@ class SlcaTrainerSync(PPOTrainerSync):
         asked = [*self._infos.values(), *never_returned(list(self._infos), self._asked(metrics))]
         metrics.update(rollout_metrics(asked))
         metrics.update(figures.metrics(extra.get(SGLS_FIGURES) or {} for extra in extra_fields.values()))
+        self._silence.look(metrics, (extra.get("trajectory") for extra in extra_fields.values()))
 
     def _dump_generations(
         self, *, scores: list[float], reward_extra_infos_dict: dict[str, list], **columns: Any
@@ -88,26 +88,11 @@ class SlcaTrainerSync(PPOTrainerSync):
             infos["reward"] = [None if lost else r for lost, r in zip(faults, infos["reward"], strict=True)]
         gone = max(sum((expected_acc_counts or {}).values()) - len(sample_uids), 0)
         asked = [*faults, *[NEVER_RETURNED] * gone]
-        require_enough_left([{FAULT: fault} for fault in asked], self._max_lost_share, "validation")
+        require_enough_left([{FAULT: fault} for fault in asked], self._max_lost_share, of="validation")
         metrics = super()._val_metrics_update(
             data_sources, sample_uids, infos, sample_turns, expected_acc_counts=expected_acc_counts
         )
         return metrics | fault_metrics(asked, prefix="val-faults")
-
-
-def never_returned(keys: Sequence[str], asked: int) -> list[dict[str, Any]]:
-    """A `reward_extra_info` for each of the `asked` rollouts that has no row among `keys`.
-
-    Args:
-        keys: of a step's rows, ``{prompt}_{session}_{part}``: a rollout may have come back in several parts.
-        asked: prompts times rollouts a prompt.
-
-    Example:
-        >>> never_returned(["a_0_0", "a_0_1", "a_1_0"], asked=3)
-        [{'fault': 'never_returned'}]
-    """
-    returned = len({key.rsplit("_", 1)[0] for key in keys})
-    return [{FAULT: NEVER_RETURNED} for _ in range(asked - returned)]
 
 
 def _extra_fields(batch: Any) -> dict[str, dict[str, Any]]:
@@ -143,31 +128,6 @@ def _spread(name: str, found: Sequence[float]) -> dict[str, float]:
     }
 
 
-def require_enough_left(infos: Sequence[Mapping[str, Any]], max_lost_share: float, of: str = "step") -> None:
-    """Nothing, unless more than `max_lost_share` of a step's rollouts were lost to infrastructure faults.
-
-    Args:
-        infos: one `reward_extra_info` per rollout that was asked for.
-        max_lost_share: from ``algorithm.slca``, in (0, 1]; 1 stops only where nothing at all came back.
-        of: whose rollouts they are, for the message.
-
-    Raises:
-        InfrastructureFault: naming the kinds of fault and how many rollouts each has hit.
-    """
-    counts = Counter(str(info[FAULT]) for info in infos if info.get(FAULT))
-    lost = counts.total()
-    if lost <= max_lost_share * len(infos) and not 0 < counts[NEVER_RETURNED] == len(infos):
-        return
-    kinds = ", ".join(f"{kind}: {count}" for kind, count in counts.most_common())
-    raise InfrastructureFault(
-        "rollouts_lost",
-        f"{lost} of the {len(infos)} rollouts of this {of} were lost ({kinds}), more than "
-        f"algorithm.slca.max_lost_share={max_lost_share:g} allows; the rest says little about the policy. The log "
-        f"has the first traceback of each kind. Mend what failed and go on from the last checkpoint, or raise the "
-        f"share (1.0: go on while anything comes back)",
-    )
-
-
 def rollout_metrics(infos: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Mean of every finite number over the rollouts that have it, and fault counts.
 
@@ -187,10 +147,3 @@ def rollout_metrics(infos: Iterable[Mapping[str, Any]]) -> dict[str, float]:
                 values[key].append(float(value))
     means = {f"rollout/{key}/mean": sum(found) / len(found) for key, found in sorted(values.items())}
     return means | fault_metrics(faults, prefix="faults")
-
-
-def fault_metrics(faults: Iterable[Any], prefix: str) -> dict[str, float]:
-    """Number of lost rollouts, in total and by kind of fault."""
-    counts = Counter(str(fault) for fault in faults if fault)
-    total = {f"{prefix}/lost": float(sum(counts.values()))}
-    return total | {f"{prefix}/{kind}": float(count) for kind, count in sorted(counts.items())}
