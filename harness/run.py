@@ -26,6 +26,7 @@ from harness.records import SCORED, Record, commit, differences, read_json, writ
 from harness.report import print_results
 from harness.results import summarise
 from harness.serving import ServingConfig, Target, find, served
+from harness.unread import without_stopping
 from verl_slca.endpoint import connect
 from verl_slca.episode import Limits
 from verl_slca.errors import ConfigError, DataError, InfrastructureFault
@@ -163,7 +164,7 @@ def _config(options: RunOptions, plans: Sequence[Plan], target: Target) -> dict[
             "limit": options.limit,
             "sampling": asdict(options.sampling),
             "limits": asdict(options.limits),
-            "settings": dict(options.settings),
+            "settings": without_stopping(options.settings),
             "serving": asdict(options.serving),
             "verl_slca": importlib.metadata.version("verl-slca"),
         },

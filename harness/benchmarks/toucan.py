@@ -19,6 +19,7 @@ from typing import Any
 from harness.benchmarks.task import Metric, Model, Outcome, Play, Rescore, Sample, TaskOptions
 from harness.policy import ChatPolicy, ContextOverflowError, check_tools_are_seen
 from harness.records import Record, Usage, file_hash
+from harness.unread import Unread
 from verl_slca.config import parse
 from verl_slca.episode import Limits, run_episode
 from verl_slca.errors import ConfigError, DataError
@@ -33,8 +34,21 @@ from verl_slca.sgls.simulator import SglsConfig, Simulator
 from verl_slca.trajectory import Trajectory
 
 _log = logging.getLogger(__name__)
-SECTIONS = ("hierr", "sgls")
-"""Sections of the configuration file: the scorer's settings and the simulator's, as in training."""
+SECTIONS = ("toucan", "hierr", "sgls")
+"""Sections of the configuration file: the task's settings, and the scorer's and the simulator's, as in training."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToucanConfig:
+    """Settings of the section `toucan`.
+
+    Attributes:
+        stop_unread: end a run in which none of the first answers to rows with gold calls holds one that can be read;
+            false scores it to its end.
+    """
+
+    stop_unread: bool = True
+
 
 METRICS: dict[str, Metric] = {
     "success@0.9": Metric("share", "process reward reaches 0.9: the paper's Success@0.9"),
@@ -64,6 +78,7 @@ class Toucan:
         hierr: the scorer's settings.
         sgls: the simulator's settings.
         limits: where an episode ends.
+        config: the task's own settings.
 
     Attributes:
         rows: by sample id.
@@ -73,11 +88,17 @@ class Toucan:
     metrics = METRICS
 
     def __init__(
-        self, rows: Sequence[Row], data_hash: str, hierr: HierrConfig, sgls: SglsConfig, limits: Limits
+        self,
+        rows: Sequence[Row],
+        data_hash: str,
+        hierr: HierrConfig,
+        sgls: SglsConfig,
+        limits: Limits,
+        config: ToucanConfig,
     ) -> None:
         self.rows = {f"{number:06d}-{row.key}": row for number, row in enumerate(rows)}
         self._data_hash, self._hierr, self._sgls, self._limits = data_hash, hierr, sgls, limits
-        self._simulator = Simulator(sgls)
+        self._config, self._simulator = config, Simulator(sgls)
 
     @classmethod
     def load(cls, options: TaskOptions) -> Toucan:
@@ -91,7 +112,8 @@ class Toucan:
             raise ConfigError("--tasks toucan needs --data FILE, rows in the Toucan RL schema (.parquet or .jsonl)")
         hierr = parse(HierrConfig, options.settings.get("hierr"), "hierr")
         sgls = parse(SglsConfig, options.settings.get("sgls"), "sgls")
-        task = cls(load_rows(options.data), file_hash(options.data), hierr, sgls, options.limits)
+        config = parse(ToucanConfig, options.settings.get("toucan"), "toucan")
+        task = cls(load_rows(options.data), file_hash(options.data), hierr, sgls, options.limits, config)
         if problems := task.schema_problems():
             raise DataError(listed(problems, len(task.samples())), str(options.data))
         return task
@@ -130,6 +152,7 @@ class Toucan:
             _log.warning("%s", warning)
 
         trusting = False
+        unread = Unread(self.name, "the server's tool_calls, else hermes blocks", stop=self._config.stop_unread)
 
         async def play(sample: Sample) -> Outcome:
             nonlocal trusting
@@ -145,6 +168,8 @@ class Toucan:
             if row.template_tools and not trajectory.calls and not trusting:
                 trusting = True
                 await check_tools_are_seen(model.client, model.name, trace)
+            if row.gold.calls and trajectory.stop != "fault":
+                unread.look(bool(trajectory.calls), trajectory.turns[-1].text)
             return await self._scored(trajectory, row, policy.usage, policy.fault, judge)
 
         yield play

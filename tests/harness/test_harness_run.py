@@ -192,3 +192,25 @@ def test_the_released_test_set_loads_in_its_old_and_new_gold_shapes(
     assert run("--data", path) == 0
     assert value(tmp_path / "run", "success@0.9") == 1.0
     assert value(tmp_path / "run", "name_f1") == 1.0
+
+
+def test_a_run_in_which_no_call_can_be_read_stops_with_a_sample_and_goes_on_when_told_so(
+    server: ScriptedServer, run: Any, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = make_rows(40)
+    write_rows(data, rows)
+    server.script = lambda body: completion('```json\n{"name": "weather-now"}\n```')
+    assert run() == 2
+    said = capsys.readouterr().err
+    for part in (
+        "toucan: none of the first 20 answers",
+        "```json",
+        "--tool-call-parser",
+        "toucan.stop_unread to false",
+    ):
+        assert part in said
+    config = tmp_path / "config.yaml"
+    config.write_text("toucan: {stop_unread: false}\n")
+    assert run("--config", config) == 0
+    assert results(tmp_path / "run")["samples"]["ok"] == 40
+    assert run() == 0

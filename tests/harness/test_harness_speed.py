@@ -21,7 +21,8 @@ def test_five_hundred_requests_to_an_instant_server_all_complete(
     seconds = []
     with instant_server() as url:
         for attempt in ("first", "second"):
-            options = RunOptions(model=url, tasks="toucan", output_dir=tmp_path / attempt, data=data)
+            settings = {"toucan": {"stop_unread": False}}
+            options = RunOptions(url, "toucan", tmp_path / attempt, data=data, settings=settings)
             started = time.process_time()
             assert run(options, Console(file=io.StringIO()))
             seconds.append((time.process_time() - started) / 500)

@@ -23,8 +23,8 @@ from harness.benchmarks.bfcl.pool import Pool, opened
 from harness.benchmarks.task import Metric, Model, Outcome, Play, Rescore, Sample, TaskOptions
 from harness.policy import ContextOverflowError, check_tools_are_seen
 from harness.records import Record
+from harness.unread import SETTING, Unread
 from verl_slca.config import parse
-from verl_slca.errors import ConfigError
 
 SECTIONS = ("bfcl",)
 
@@ -34,7 +34,10 @@ METRICS: dict[str, Metric] = {
     "unparsable": Metric("share", "no call could be read where one was due, or where one was attempted"),
 }
 
-ENOUGH_UNREAD = 20
+READS = {
+    "fc": "the server's tool_calls, else the text's hermes blocks (<tool_call>...</tool_call>)",
+    "prompt": "the text, a list of Python calls as the official prompt asks for",
+}
 """So many samples that want a call, and none of them with one that can be read: the parser does not fit the model."""
 
 
@@ -97,7 +100,7 @@ class Bfcl:
     def identity(self) -> dict[str, Any]:
         """The wheel's version, the settings that scores depend on, and the hash of every data file."""
         settings = dataclasses.asdict(self.config)
-        del settings["stop_unread"]
+        del settings[SETTING]
         return {
             "bfcl_eval": self.data.wheel,
             **settings,
@@ -115,14 +118,23 @@ class Bfcl:
     @contextlib.asynccontextmanager
     async def session(self, model: Model) -> AsyncIterator[Play]:
         """Enter to get the function that plays and scores one entry."""
-        watch = _Watch(self.config)
+        unread = Unread(
+            self.name, READS[self.config.mode], ", or set bfcl.mode or bfcl.lenient", self.config.stop_unread
+        )
+        trusting = self.config.mode == "prompt"
         async with self._pool() as pool:
 
             async def play(sample: Sample) -> Outcome:
+                nonlocal trusting
                 outcome = await self._play(sample, model, pool)
-                if watch.wonders(outcome):
+                if outcome.status == "model_error":
+                    return outcome
+                called = bool(outcome.trajectory["verdict"]["calls"])
+                if not called and not trusting:
+                    trusting = True
                     await check_tools_are_seen(model.client, model.name, f"bfcl/{sample.id}")
-                watch.look(sample, outcome)
+                if "irrelevance" not in sample.kind:
+                    unread.look(called, str(outcome.trajectory["messages"][-1]))
                 return outcome
 
             yield play
@@ -208,42 +220,3 @@ class Bfcl:
     def _attempted(self, id: str, message: Mapping[str, Any]) -> bool:
         functions = self.data.entries(self._kinds[id])[id]["function"]
         return attempts_call(message, originals((function["name"] for function in functions), self.config.mode))
-
-
-class _Watch:
-    """Ends a run in which nothing can be read, early."""
-
-    def __init__(self, config: BfclConfig) -> None:
-        self._config = config
-        self._unread: int | None = 0 if config.stop_unread else None
-        self._trusting = config.mode == "prompt"
-
-    def wonders(self, outcome: Outcome) -> bool:
-        """True once in a run: for the first sample, in FC mode, in which the model called nothing."""
-        if self._trusting or outcome.status == "model_error" or outcome.trajectory["verdict"]["calls"]:
-            return False
-        self._trusting = True
-        return True
-
-    def look(self, sample: Sample, outcome: Outcome) -> None:
-        """Count one more sample.
-
-        Raises:
-            ConfigError: it is the last of `ENOUGH_UNREAD` without a call that can be read, and none before had one.
-        """
-        if self._unread is None or "irrelevance" in sample.kind or outcome.status == "model_error":
-            return
-        self._unread = None if outcome.trajectory["verdict"]["calls"] else self._unread + 1
-        if self._unread is not None and self._unread >= ENOUGH_UNREAD:
-            reads = {
-                "fc": "the server's tool_calls, else the text's hermes blocks (<tool_call>...</tool_call>)",
-                "prompt": "the text, a list of Python calls as the official prompt asks for",
-            }[self._config.mode]
-            last = str(outcome.trajectory["messages"][-1])
-            raise ConfigError(
-                f"bfcl: none of the first {self._unread} answers holds a call that can be read. Mode "
-                f"{self._config.mode!r} reads calls from {reads}. The last answer: {last[:400]}\n"
-                "Start the server with the tool parser and chat template of its model (vLLM: "
-                "--enable-auto-tool-choice --tool-call-parser NAME), or set bfcl.mode or bfcl.lenient. If the model "
-                "just makes no calls, set bfcl.stop_unread to false, in a new run folder."
-            )

@@ -110,7 +110,7 @@ def test_a_run_in_which_nothing_can_be_read_stops_and_says_how_it_reads(load: Lo
     ids = [sample.id for sample in task.samples()][:20]
     script = lambda body: "[calculate(area)]"  # noqa: E731
     play(task, script, *ids[:19])
-    with pytest.raises(ConfigError, match=r"first 20 .*'fc' reads calls from .*hermes[\s\S]*tool-call-parser"):
+    with pytest.raises(ConfigError, match=r"first 20 .*read from .*hermes[\s\S]*tool-call-parser"):
         play(task, script, *ids)
     first = iter([message([("x", {})])])
     play(task, lambda body: next(first, "[calculate(area)]"), *ids)
