@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from verl_slca.cpu_engine import GenerationEngine, Sampling
 from verl_slca.parsing import parse_turn
+from verl_slca.rows import for_template
 
 _DISCONNECT_POLL_SECONDS = 1.0
 
@@ -96,7 +97,10 @@ class Server:
         messages = [_with_decoded_arguments(message) for message in body.messages]
         try:
             text = self.tokenizer.apply_chat_template(
-                messages, tools=body.tools, add_generation_prompt=True, tokenize=False
+                messages,
+                tools=[for_template(tool) for tool in body.tools] if body.tools else None,
+                add_generation_prompt=True,
+                tokenize=False,
             )
         except Exception as error:  # a template is foreign code: whatever it raises is about these messages
             raise RefusedError(f"the chat template refused the messages: {error}") from error

@@ -192,3 +192,43 @@ def test_the_released_preview_rows_load():
     assert [len(row.gold.calls) for row in rows] == [1, 0, 0, 5]
     assert all(row.template_tools is None for row in rows)
     assert rows[3].gold.calls[0].arguments is None
+
+
+SCHEMA = {"type": "object", "properties": {"host": {"type": "string"}}}
+BARE = {"name": "ping", "description": "d", "parameters": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    ("system", "shown"),
+    [
+        (json.dumps([BARE]), True),
+        (f"<tools>\n{json.dumps({'type': 'function', 'function': BARE})}\n</tools>", True),
+        (json.dumps({"tools": [BARE]}, indent=2), True),
+        (json.dumps([{"name": "ping", "inputSchema": SCHEMA}]), True),
+        ('Use "ping" to reach hosts, with a "host".', False),
+        ('For example {"name": "ping", "arguments": {"host": "h1"}} asks for h1.', False),
+        ("[ping] {host} " * 50, False),
+        ("", False),
+    ],
+)
+def test_tools_are_shown_where_their_schemas_are(system, shown):
+    record = {
+        "prompt": [{"role": "system", "content": system}, {"role": "user", "content": "?"}],
+        "data_source": "d",
+        "tools": [BARE],
+        "reward_model": {"ground_truth": {}},
+    }
+    assert (row_from_record(record, "row 0").template_tools is None) == shown
+
+
+def test_only_name_description_and_parameters_reach_the_template():
+    tool = {"type": "function", "strict": True, "function": {**BARE, "response": SCHEMA, "outputSchema": SCHEMA}}
+    record = {
+        "prompt": "?",
+        "data_source": "d",
+        "tools": [tool],
+        "reward_model": {"ground_truth": {}},
+    }
+    row = row_from_record(record, "row 0")
+    assert row.template_tools == [{"type": "function", "function": BARE}]
+    assert row.tools[0]["function"]["outputSchema"] == SCHEMA

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from verl_slca.declared import declares
 from verl_slca.errors import DataError
 
 MAX_SHOWN = 20
@@ -81,9 +82,17 @@ class Row:
     def template_tools(self) -> list[dict[str, Any]] | None:
         """Tools for the chat template to render; None when there are none or the prompt already shows them."""
         system = "\n".join(str(m["content"]) for m in self.prompt if m["role"] == "system")
-        names = [tool["function"]["name"] for tool in self.tools]
-        shown = all(f'"{name}"' in system or json.dumps(name) in system for name in names)
-        return None if shown else self.tools
+        return None if declares(system, self.tools) else [for_template(tool) for tool in self.tools]
+
+
+def for_template(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """What a chat template gets of an OpenAI-style tool: name, description and parameters, as from vLLM.
+
+    Whatever else a tool holds, such as the schema of its response, would be shown to the model in training and
+    then be missing from the prompts of another server.
+    """
+    function = {key: tool["function"][key] for key in ("name", "description", "parameters") if key in tool["function"]}
+    return {"type": "function", "function": function}
 
 
 def load_rows(path: str | Path) -> list[Row]:
