@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.records import log_tail, read_json, write_json
+from verl_slca.chat_template import problems
 from verl_slca.errors import ConfigError, DataError, InfrastructureFault
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,22 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         return Checkpoint(saved, name) if _has_weights(saved) else Checkpoint(actor, name, shards=True)
     _check(folder, weights=True)
     return Checkpoint(folder, name)
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Nothing, when the checkpoint's chat template and tokenizer mean the same (`chat_template.problems`).
+
+    Raises:
+        DataError: they do not, or the tokenizer cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # whatever a broken file makes transformers raise
+        raise DataError(f"its tokenizer cannot be loaded ({type(error).__name__}: {error})", str(folder)) from error
+    if found := problems(tokenizer, str(folder)):
+        raise DataError("; and ".join(found), str(folder))
 
 
 def merged(checkpoint: Checkpoint, target: Path, log: Path, console: Console) -> Path:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.checkpoint import fingerprint, open_checkpoint, template_of
+from harness.checkpoint import check_tokenizer, fingerprint, open_checkpoint, template_of
 from harness.policy import server_fault
 from harness.records import log_tail
 from verl_slca.endpoint import connect, holds_secret
@@ -119,6 +119,7 @@ def find(model: str, name: str | None, timeout: float) -> Target:
     if not folder.is_dir():
         raise ConfigError(f"--model: {model!r} is neither a folder nor a URL that starts with http:// or https://")
     found = open_checkpoint(folder)
+    check_tokenizer(found.folder)
     kind: Literal["cpu", "vllm"] = "vllm" if _gpu_with_vllm() else "cpu"
     return Target(str(found.folder), name or found.name, kind, fingerprint(found.folder), found.shards)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from verl_slca import toucan
+from verl_slca.chat_template import calls_per_turn, problems
 from verl_slca.errors import DataError
 from verl_slca.prompts import check_prompts
 from verl_slca.rows import Row, listed, load_rows
@@ -28,9 +29,8 @@ def check_file(path: str | Path, tokenizer: Any = None, max_prompt_length: int |
             schema does not compile is named with the path inside it.
     """
     rows = load_rows(path)
-    problems = list(_schema_problems(rows))
-    if problems:
-        raise DataError(listed(problems, len(rows)), where=str(path))
+    if bad := list(_schema_problems(rows)):
+        raise DataError(listed(bad, len(rows)), where=str(path))
     if tokenizer is not None:
         check_prompts(rows, tokenizer, max_prompt_length, str(path))
     return rows
@@ -73,6 +73,13 @@ def prepare_files(
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(model)
+        if found := problems(tokenizer, str(model)):
+            raise DataError("; and ".join(found), where=f"--model {model}")
+        if calls_per_turn(tokenizer) == 1:
+            console.print(
+                f"{model}: its chat template holds one call a turn; in training a second one is answered with an error",
+                style="yellow",
+            )
     if output is None:
         for path in paths:
             rows = check_file(path, tokenizer, max_prompt_length)
@@ -83,10 +90,10 @@ def prepare_files(
         raise DataError("what is written is parquet; give a name that ends in .parquet", where=f"--output {output}")
     converted: list[dict[str, Any]] = []
     for path in paths:
-        found, problems = toucan.convert(path, shape)
-        converted += found
-        console.print(f"{path}: {len(found)} rows converted, {len(problems)} left out")
-        for problem in problems:
+        rows_found, left_out = toucan.convert(path, shape)
+        converted += rows_found
+        console.print(f"{path}: {len(rows_found)} rows converted, {len(left_out)} left out")
+        for problem in left_out:
             console.print(f"  {problem}", markup=False)
     if not converted:
         raise DataError("no row could be converted", where=", ".join(map(str, paths)))

@@ -20,6 +20,8 @@ from verl.utils.profiler import simple_timer
 from verl_slca.adapters.batch_row import row_of
 from verl_slca.adapters.segmented_output import SegmentedOutput
 from verl_slca.adapters.shared_cache import open_cache
+from verl_slca.adapters.turns import builder_for
+from verl_slca.chat_template import calls_per_turn, end_tokens
 from verl_slca.config import parse
 from verl_slca.episode import Action, Limits, World, run_episode
 from verl_slca.errors import DataError, as_fault
@@ -40,18 +42,22 @@ class SlcaAgentLoop(AgentLoopBase):
     """One rollout of one row: the policy's turns through verl's rollout server, the tools through SGLS.
 
     Limits come from verl's own keys: `rollout.multi_turn.{max_assistant_turns, max_parallel_calls,
-    max_tool_response_length, tool_response_truncate_side}` and `rollout.response_length`.
+    max_tool_response_length, tool_response_truncate_side}` and `rollout.response_length`. Under a template that
+    holds one call a turn a second one is answered with an error, in the one result that the turn may have.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, hf_model_type: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, hf_model_type=hf_model_type, **kwargs)
+        self._model_type = hf_model_type
         multi_turn = self.rollout_config.multi_turn
+        self.one_call = calls_per_turn(self.tokenizer) == 1
         self.limits = Limits(
             max_turns=multi_turn.max_assistant_turns or Limits().max_turns,
-            max_parallel_calls=multi_turn.max_parallel_calls,
+            max_parallel_calls=1 if self.one_call else multi_turn.max_parallel_calls,
             max_tool_response_chars=multi_turn.max_tool_response_length,
             truncate_side=multi_turn.tool_response_truncate_side,
         )
+        self.ends = end_tokens(self.tokenizer, str(OmegaConf.select(self.config, "actor_rollout_ref.model.path") or ""))
         self.simulator = _simulator(json.dumps(sgls_settings(self.config), sort_keys=True))
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> SegmentedOutput:
@@ -70,6 +76,13 @@ class SlcaAgentLoop(AgentLoopBase):
             return self._lost(as_fault(error, "rollout").kind, sampling_params, kwargs)
 
     async def _rollout(self, sampling_params: dict[str, Any], kwargs: Mapping[str, Any]) -> SegmentedOutput:
+        self.continuous_token_builder = builder_for(
+            self.tokenizer,
+            self._model_type,
+            self.apply_chat_template_kwargs,
+            self.processor,
+            mm_processor_kwargs=self.mm_processor_kwargs,
+        )
         row = row_of(kwargs)
         seed = derived_seed(
             self.rollout_config.seed, row.key, kwargs.get("session_id", 0), kwargs.get("global_steps", 0)
@@ -155,7 +168,12 @@ class TokenPolicy:
     async def act(self) -> Action:
         """The next turn, at most as long as `rollout.response_length` has room for."""
         room = self._loop.rollout_config.response_length - len(self.mask)
-        params = {**self._sampling_params, "max_tokens": room, "seed": derived_seed(self._seed, len(self.spans))}
+        params = {
+            **self._sampling_params,
+            "max_tokens": room,
+            "seed": derived_seed(self._seed, len(self.spans)),
+            "stop_token_ids": sorted(self._loop.ends),
+        }
         with simple_timer("generate_sequences", self.timing):
             output = await self._loop.server_manager.generate(
                 request_id=self._request_id, prompt_ids=self.token_ids, sampling_params=params
@@ -167,12 +185,17 @@ class TokenPolicy:
         )
         self.token_ids = merged.token_ids
         self.spans.append((begin + len(merged.inserted_token_ids), len(self.mask)))
-        ended = bool(output.token_ids) and output.token_ids[-1] == self._loop.tokenizer.eos_token_id
-        text = self._loop.tokenizer.decode(output.token_ids, skip_special_tokens=True)
-        return Action(text.strip("\n"), finished=ended or len(output.token_ids) < room, span=self.spans[-1])
+        # What the server cut, for whatever limit of its own, has no end token: it is no answer. (verl's vLLM server
+        # gives one stop reason for both; one that keeps the end token to itself says "stop".)
+        ended = bool(output.token_ids) and output.token_ids[-1] in self._loop.ends
+        said = output.token_ids[:-1] if ended else output.token_ids
+        text = self._loop.tokenizer.decode(said, skip_special_tokens=True)
+        return Action(text.strip("\n"), finished=ended or output.stop_reason == "stop", span=self.spans[-1])
 
     async def observe(self, results: Sequence[ToolResult]) -> bool:
         """Append the results as tool messages; False, and nothing appended, when they leave no room."""
+        if self._loop.one_call:
+            results = [ToolResult(results[0].name, "\n".join(result.content for result in results))]
         calls = [ToolCall(result.name, {}) for result in results]
         before = [*self._messages, _assistant_message(calls)]
         after = [*before, *({"role": "tool", "name": r.name, "content": r.content} for r in results)]
