@@ -13,7 +13,9 @@ import pytest
 
 pytest.importorskip("verl")
 sys.path.insert(0, str(Path(__file__).parent / "cpu"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import chat_templates
 import tiny_model
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
@@ -42,20 +44,31 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 class ScriptedServer:
     """Says the given texts in turn and keeps what it was asked."""
 
-    def __init__(self, tokenizer: Any, texts: Sequence[str]) -> None:
-        self.tokenizer, self.texts = tokenizer, list(texts)
+    def __init__(self, tokenizer: Any, texts: Sequence[str], end: str | None = None, context: int = 10**6) -> None:
+        self.tokenizer, self.texts, self.end, self.context = tokenizer, list(texts), end, context
         self.asked: list[dict[str, Any]] = []
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> TokenOutput:
         self.asked.append({"prompt": list(prompt_ids), **sampling_params})
-        ids = [*self.tokenizer.encode(self.texts[len(self.asked) - 1]), self.tokenizer.eos_token_id]
-        ids = ids[: sampling_params["max_tokens"]]
+        end = self.tokenizer.convert_tokens_to_ids(self.end or self.tokenizer.eos_token)
+        ids = [*self.tokenizer.encode(self.texts[len(self.asked) - 1], add_special_tokens=False), end]
+        ids = ids[: min(sampling_params["max_tokens"], max(self.context - len(prompt_ids), 0))]
         step = len(self.asked)
         fields = {"min_global_steps": step, "max_global_steps": step}
-        return TokenOutput(token_ids=ids, log_probs=[-0.5 * step] * len(ids), extra_fields=fields)
+        log_probs = [-0.5 * step] * len(ids)  # verl's vLLM server says "completed" of stop and length alike
+        return TokenOutput(token_ids=ids, log_probs=log_probs, stop_reason="completed", extra_fields=fields)
 
 
-def play(tokenizer: Any, *texts: str, sgls: dict | None = None, tools: list = [PING], **limits: Any) -> tuple:  # noqa: B006
+def play(
+    tokenizer: Any,
+    *texts: str,
+    sgls: dict | None = None,
+    tools: list = [PING],  # noqa: B006
+    model_type: str = "qwen2",
+    end: str | None = None,
+    context: int = 10**6,
+    **limits: Any,
+) -> tuple:
     multi_turn = {
         "max_assistant_turns": limits.pop("turns", None),
         "max_parallel_calls": limits.pop("parallel", 20),
@@ -72,7 +85,7 @@ def play(tokenizer: Any, *texts: str, sgls: dict | None = None, tools: list = [P
     )
 
     async def run() -> tuple:
-        server = ScriptedServer(tokenizer, texts)
+        server = ScriptedServer(tokenizer, texts, end, context)
         loop = SlcaAgentLoop(
             trainer_config=DictConfigWrap(config),
             server_manager=server,
@@ -80,7 +93,7 @@ def play(tokenizer: Any, *texts: str, sgls: dict | None = None, tools: list = [P
             processor=None,
             dataset_cls=RLHFDataset,
             data_config=DictConfigWrap(config.data),
-            hf_model_type="qwen2",
+            hf_model_type=model_type,
         )
         output = await loop.run(
             {"temperature": 1.0, "logprobs": True},
@@ -219,3 +232,63 @@ def test_an_exception_anywhere_loses_the_rollout_and_says_so(tokenizer, monkeypa
 def test_an_unknown_simulator_setting_is_refused(tokenizer):
     with pytest.raises(ValueError, match=r"rollout.custom.sgls.sede: unknown key"):
         play(tokenizer, ANSWER, sgls={"sede": 1})
+
+
+@pytest.mark.parametrize("kind", chat_templates.KINDS)
+def test_turn_by_turn_is_what_the_template_renders_at_once(kind):
+    made, (_, model_type, _, end) = chat_templates.tokenizer(kind), chat_templates.KINDS[kind]
+    output, trajectory, _ = play(made, CALL, ANSWER, model_type=model_type)
+    assert trajectory.stop == "answer"
+    asked = [{"role": "system", "content": json.dumps([PING])}, {"role": "user", "content": "Is h1 up?"}]
+    answer = {"role": "tool", "name": "ping", "content": trajectory.results[0].content}
+    said = {"role": "assistant", "content": CALL}
+    at_once = made.apply_chat_template([*asked, said, answer], tokenize=False, add_generation_prompt=True)
+    if kind != "llama31":  # which shows a call in a form of its own
+        assert made.decode(output.prompt_ids + output.response_ids) == f"{at_once}{ANSWER}{end}"
+    assert sum(output.response_mask) == len(made.encode(CALL)) + len(made.encode(ANSWER)) + 2
+
+
+def test_a_template_whose_turns_cannot_be_joined_loses_the_rollout_and_says_what_differs(caplog):
+    made = chat_templates.tokenizer("smollm")
+    by_the_first = "{% if messages[0].content == 'Be brief.' and message.role == 'tool' %}once{% endif %}"
+    loop = "{% for message in messages %}"
+    made.chat_template = made.chat_template.replace(loop, loop + by_the_first)
+    _, trajectory, _ = play(made, CALL, ANSWER, model_type="smollm3")
+    assert trajectory.fault == "rollout_ConfigError"
+    assert "turn by turn the tokens behind a call are" in caplog.text
+
+
+def test_under_a_template_of_one_call_a_turn_the_second_is_answered_with_an_error():
+    made = chat_templates.tokenizer("llama31")
+    output, trajectory, _ = play(made, f"{CALL}\n{CALL}", ANSWER, model_type="llama")
+    assert trajectory.stop == "answer"
+    results = trajectory.turns[0].results
+    assert [result.is_error for result in results] == [False, True]
+    shown = made.decode(output.response_ids)
+    assert f"{results[0].content}\nError: 1 calls not executed, at most 1 per turn." in shown
+    assert shown.count("ipython") == 1
+
+
+@pytest.mark.parametrize("end", ["<|endoftext|>", "<|im_end|>"])
+def test_either_end_of_a_base_model_ends_its_turn(end):
+    made = chat_templates.tokenizer("qwen3", eos="<|endoftext|>")
+    output, trajectory, server = play(made, ANSWER, model_type="qwen3", end=end)
+    assert (trajectory.stop, trajectory.turns[-1].text) == ("answer", ANSWER)
+    assert set(server.asked[0]["stop_token_ids"]) == {
+        made.convert_tokens_to_ids(e) for e in ("<|endoftext|>", "<|im_end|>")
+    }
+    assert sum(output.response_mask) == len(made.encode(ANSWER)) + 1
+
+
+def test_a_turn_that_the_server_cut_is_no_answer(tokenizer):
+    prompt = len(play(tokenizer, ANSWER)[0].prompt_ids)
+    _, trajectory, _ = play(tokenizer, ANSWER, context=prompt + 2)
+    assert trajectory.stop == "length"
+    _, trajectory, _ = play(tokenizer, ANSWER, context=0)
+    assert trajectory.stop == "length"
+
+
+def test_an_answer_that_exactly_fills_the_room_is_complete(tokenizer):
+    room = len(tokenizer.encode(ANSWER)) + 1
+    assert play(tokenizer, ANSWER, response_length=room)[1].stop == "answer"
+    assert play(tokenizer, ANSWER, response_length=room - 1)[1].stop == "length"
