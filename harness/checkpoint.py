@@ -70,7 +70,8 @@ def check_tokenizer(folder: Path) -> None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # whatever a broken file makes transformers raise
-        raise DataError(f"its tokenizer cannot be loaded ({type(error).__name__}: {error})", str(folder)) from error
+        said = str(error).partition("\n")[0]
+        raise DataError(f"its tokenizer cannot be loaded ({type(error).__name__}: {said})", str(folder)) from error
     if found := problems(tokenizer, str(folder)):
         raise DataError("; and ".join(found), str(folder))
 

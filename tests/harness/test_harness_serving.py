@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from chat_templates import tokenizer
 from rich.console import Console
 
 from harness.benchmarks.toucan_gold import TOOLS
@@ -72,6 +73,12 @@ def test_what_cannot_be_served_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no chat template"):
         find(str(tmp_path), None, 1.0)
     (tmp_path / "chat_template.jinja").write_text("x")
+    with pytest.raises(DataError, match="tokenizer cannot be loaded"):
+        find(str(tmp_path), None, 1.0)
+    tokenizer("qwen3", eos="<|endoftext|>").save_pretrained(tmp_path)
+    with pytest.raises(DataError, match=r"<\|im_end\|>, which is no eos"):
+        find(str(tmp_path), None, 1.0)
+    tokenizer("qwen3").save_pretrained(tmp_path)
     assert find(str(tmp_path), None, 1.0).name == tmp_path.name
 
 
